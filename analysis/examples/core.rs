@@ -1,4 +1,4 @@
-//! The stacks of a core's threads: `cargo run --example core -- CORE [PROGRAM]`.
+//! Prints the stacks of a core's threads: `cargo run --example core -- CORE [PROGRAM]`.
 
 #![expect(clippy::print_stdout, reason = "the stacks are this program's output")]
 

@@ -1,4 +1,4 @@
-//! perf's samples as folded stacks: `perf record --call-graph dwarf ...`, then
+//! Prints perf's samples as folded stacks: `perf record --call-graph dwarf ...`, then
 //! `cargo run --example perf_data -- perf.data`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the stacks are this program's output")]

@@ -1,42 +1,42 @@
-//! Which samples of a recording are looked at.
+//! Selects samples of a recording.
 
 use crate::address_space::{Place, Timeline};
 use fpprof_recording::model::Sample;
 use std::fmt;
 
-/// Only the samples of some processes, threads, thread names, control groups or times. The default lets all samples through.
+/// Selects samples by process, thread, thread name, control group or time. The default matches all samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Processes; empty for all.
+    /// Process IDs; empty for all.
     pub pids: Vec<u32>,
-    /// Threads; empty for all.
+    /// Thread IDs; empty for all.
     pub tids: Vec<u32>,
-    /// Names that a thread has when it is sampled; empty for all.
+    /// Names of threads at the time of the sample; empty for all.
     pub comms: Vec<String>,
-    /// Control groups that a process, or a group above its own, is in when it is sampled; empty for all. `/a/b`, `a/b` and
+    /// Control groups at the time of the sample; a group includes the groups below it. Empty for all. `/a/b`, `a/b` and
     /// `/a/b/` are the same.
     pub cgroups: Vec<String>,
-    /// Times.
+    /// Time range.
     pub time: TimeRange,
 }
 
-/// A part of a recording, in nanoseconds after its start.
+/// A time range, in nanoseconds since the start of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TimeRange {
-    /// First of them; `None` for the recording's first.
+    /// Start, inclusive; `None` for the start of the recording.
     pub from_ns: Option<u64>,
-    /// First that is not part of it any more; `None` for no end.
+    /// End, exclusive; `None` for no end.
     pub to_ns: Option<u64>,
 }
 
 impl Filter {
-    /// Whether it lets every sample through.
+    /// Whether it matches every sample.
     #[must_use]
     pub fn is_all(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether it lets through a sample of a recording that started at `start_ns`.
+    /// Whether it matches a sample of a recording that started at `start_ns`.
     #[must_use]
     pub fn has(&self, sample: &Sample, place: &Place, timeline: &Timeline, start_ns: u64) -> bool {
         let any = |list: &[u32], id| list.is_empty() || list.contains(&id);
@@ -56,7 +56,7 @@ impl Filter {
     }
 }
 
-/// Whether a control group is another one or below it.
+/// Whether a control group is `group` or below it.
 fn is_in(path: &[u8], group: &str) -> bool {
     let group = group.trim_matches('/').as_bytes();
     let below = path.strip_prefix(b"/").and_then(|path| path.strip_prefix(group));
@@ -64,7 +64,7 @@ fn is_in(path: &[u8], group: &str) -> bool {
 }
 
 impl TimeRange {
-    /// How long a part it is of a recording that is `all_ns` long.
+    /// Length of the part of a recording of length `all_ns` that is in the range.
     pub(crate) fn length(self, all_ns: u64) -> u64 {
         self.to_ns.unwrap_or(all_ns).min(all_ns).saturating_sub(self.from_ns.unwrap_or(0))
     }
@@ -74,7 +74,7 @@ impl TimeRange {
     }
 }
 
-/// As it is typed: `--comm fio --comm 'other name' --time 2..5`.
+/// Formats the options as typed: `--comm fio --comm 'other name' --time 2..5`.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pids, tids, comms, cgroups, time } = self;
@@ -90,7 +90,7 @@ impl fmt::Display for Filter {
     }
 }
 
-/// A name as a shell takes it for one word.
+/// Quotes a name for a shell if necessary.
 fn quoted(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+,@".contains(c);
     if !name.is_empty() && name.chars().all(is_plain) {
@@ -108,8 +108,8 @@ mod tests {
         Sample { pid, tid, time_ns, ..Sample::default() }
     }
 
-    /// Check that every condition must hold, that a list needs one of its values, that a thread's name is the one it has
-    /// when it is sampled, and that a range ends before its last moment.
+    /// Check that every condition must hold, that any value of a list suffices, that a thread's name is the one at the
+    /// time of the sample, and that the end of a range is exclusive.
     #[test]
     fn samples_are_chosen() {
         let named = |tid, time_ns, name: &str| {
@@ -143,8 +143,8 @@ mod tests {
         );
     }
 
-    /// Check that a control group has its own processes and those of groups below it, however it is written, and no others:
-    /// none of a group whose name only begins the same, and none of an unknown group.
+    /// Check that a control group includes its own processes and those of groups below it, however it is written, but
+    /// not those of a group whose name merely has the same prefix, or of an unknown group.
     #[test]
     fn control_groups_have_what_is_below() {
         let groups = [

@@ -1,4 +1,4 @@
-//! Stacks with names, folded: equal stacks once, with their count. The model behind flame graphs and exports.
+//! Folded stacks with names: equal stacks are merged and counted. The model behind flame graphs and exports.
 
 use fpprof_unwind::{Root, StopReason};
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ pub struct Folded {
     pub frames: Vec<FrameLabel>,
     /// Distinct stacks, sorted; the same input gives the same order whatever the number of threads.
     pub stacks: Vec<FoldedStack>,
-    /// What shares of them are counted in.
+    /// Unit of their amounts.
     pub unit: Unit,
 }
 
-/// What shares of stacks are counted in.
+/// The unit in which stacks are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unit {
-    /// Samples, each as good as another.
+    /// Number of samples.
     #[default]
     Samples,
     /// The time that threads were blocked, nanoseconds.
@@ -25,7 +25,7 @@ pub enum Unit {
 }
 
 impl Folded {
-    /// How much of the unit a stack has.
+    /// The amount of a stack, in this unit.
     #[must_use]
     pub fn amount(&self, stack: &FoldedStack) -> u64 {
         match self.unit {
@@ -35,7 +35,7 @@ impl Folded {
     }
 }
 
-/// Complete stacks by the names of their frames, root first, and their samples; of no module, and of a process without a name.
+/// Makes complete stacks from names of frames, root first, and samples; without module or process name.
 impl<'a> FromIterator<(&'a [&'a str], u64)> for Folded {
     fn from_iter<I: IntoIterator<Item = (&'a [&'a str], u64)>>(stacks: I) -> Self {
         let mut folded = Self::default();
@@ -60,20 +60,20 @@ impl<'a> FromIterator<(&'a [&'a str], u64)> for Folded {
 pub struct FoldedStack {
     /// Process name (the thread's comm at the time of the sample).
     pub comm: String,
-    /// Process.
+    /// Process ID.
     pub pid: u32,
     /// Indices into [`Folded::frames`], **root first**: user frames, then kernel frames.
     pub frames: Vec<u32>,
-    /// Why the user stack ended (at the root side).
+    /// Why the user stack ended (at the root end).
     pub stop: StopReason,
     /// Samples.
     pub samples: u64,
-    /// What they stand for, in units of their event.
+    /// Sum of their weights, in units of their event.
     pub weight: u64,
 }
 
-/// What stands below the frames of a stack that did not reach its root, such as `[broken: ra_not_exec]`; `None` for one
-/// that did, or has no frames of its own to be under anything.
+/// The marker below the frames of a stack that did not reach its root, such as `[broken: ra_not_exec]`; `None` for one
+/// that did, and for one without a user stack.
 #[must_use]
 pub fn marker(stop: StopReason) -> Option<String> {
     match stop {
@@ -82,20 +82,19 @@ pub fn marker(stop: StopReason) -> Option<String> {
     }
 }
 
-/// A frame as shown.
+/// A frame for display.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FrameLabel {
-    /// Demangled name; `[module+0xoffset]` when the module has no symbol there, `[unknown 0xaddress]` when there
-    /// is no module, `[unnamed]` for compiled code without a name.
+    /// Demangled name; `[module+0xoffset]` if the module has no symbol there, `[unknown 0xaddress]` without a module,
+    /// `[unnamed]` for JIT-compiled code without a name.
     pub name: String,
-    /// Base name of the module; empty when there is none, `[kernel]` for the kernel, `[jit]` for code
-    /// compiled while it ran.
+    /// Base name of the module; empty if there is none, `[kernel]` for the kernel, `[jit]` for JIT-compiled code.
     pub module: String,
     /// How it was found.
     pub origin: Origin,
 }
 
-/// How a shown frame was found.
+/// How a frame was found, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The sampled instruction.
@@ -106,10 +105,10 @@ pub enum Origin {
     FramePointer,
     /// Kernel frame.
     Kernel,
-    /// A rule of ours where no information exists.
+    /// A heuristic of ours where there is no unwind information.
     Heuristic,
-    /// A return address that no call can have left: forged, or left over.
+    /// A return address that does not follow a call: forged or stale.
     WithoutCall,
-    /// No frame of its own: inlined into the frame it follows.
+    /// Not a physical frame: inlined into the frame before it.
     Inlined,
 }

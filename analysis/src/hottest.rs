@@ -1,14 +1,14 @@
-//! Functions by their samples.
+//! The hottest functions.
 
 use crate::folded::{Folded, Unit};
 use crate::summary::HotFunction;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
-/// The `max` functions with the most self samples (then total samples, then by name); of waits, with the most time.
+/// The `max` functions with the most self samples (then total samples, then by name); for waits, with the most time.
 ///
-/// A function counts once for each sample it is in, however often it recurs there. What is inlined counts as a
-/// function; the innermost one at the sampled instruction has the self sample.
+/// A function counts once for each sample it is in, however often it recurs there. Inlined functions count as
+/// functions; the innermost one at the sampled instruction gets the self sample.
 #[must_use]
 pub fn hottest(folded: &Folded, max: usize) -> Vec<HotFunction> {
     let mut numbers: FxHashMap<(&str, &str), usize> = FxHashMap::default();
@@ -51,16 +51,16 @@ pub fn hottest(folded: &Folded, max: usize) -> Vec<HotFunction> {
     counts.iter().take(max).map(function).collect()
 }
 
-/// Samples of a function.
+/// Counts for a function.
 #[derive(Debug)]
 struct Count<'a> {
     name: &'a str,
     module: &'a str,
-    /// The stack that was counted last.
+    /// Index of the last stack that was counted.
     last_stack: Option<usize>,
     own: u64,
     total: u64,
-    /// The same in the stacks' unit.
+    /// The same in the unit of the stacks.
     own_amount: u64,
     total_amount: u64,
 }
@@ -78,7 +78,7 @@ mod tests {
     use fpprof_unwind::{Root, StopReason};
 
     /// Check that a recursion counts once in a sample's total, that only the leaf has self samples, that the same name
-    /// in two modules is two functions, and that the order is that of self samples.
+    /// in two modules is two functions, and that functions are sorted by self samples.
     #[test]
     fn functions_are_counted_once_for_each_sample() {
         let label = |name: &str, module: &str| FrameLabel {

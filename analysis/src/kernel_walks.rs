@@ -1,32 +1,32 @@
-//! Walks by call frame information in the kernel: how many got to the outermost frame, why others did not, and whether copied
-//! stacks give the same frames.
+//! Walks by call frame information in the kernel: how many reached the outermost frame, why others did not, and whether
+//! copied stacks give the same frames.
 
 use fpprof_recording::model::{CfiEnd, Sample};
 use fpprof_unwind::{StackRef, StopReason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Walks in the kernel, of the samples that are shown.
+/// Walks in the kernel, of the selected samples.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KernelWalks {
-    /// Walks that got to the outermost frame.
+    /// Walks that reached the outermost frame.
     pub complete: u64,
     /// Walks that were given up, by reason ([`CfiEnd::name`]): their stacks were copied.
     pub misses: BTreeMap<String, u64>,
-    /// Walks whose stacks were copied all the same, and which both ways call complete.
+    /// Walks whose stacks were copied for comparison, and which are complete in both ways.
     pub verified: u64,
-    /// Those of them in which the two ways give different frames.
+    /// Verified walks with different frames.
     pub different: u64,
 }
 
 impl KernelWalks {
-    /// Walks that were given up.
+    /// Number of walks that were given up.
     #[must_use]
     pub fn n_missed(&self) -> u64 {
         self.misses.values().fold(0, |sum, &n| sum.saturating_add(n))
     }
 
-    /// All of them.
+    /// Number of all walks.
     #[must_use]
     pub fn n_walks(&self) -> u64 {
         self.complete.saturating_add(self.n_missed())
@@ -50,7 +50,7 @@ impl KernelWalks {
         }
     }
 
-    /// Compares a walk with what the copied stack of the same sample gives.
+    /// Compares a walk with the stack unwound from the copied bytes of the same sample.
     pub(crate) fn verify(&mut self, walked: &Sample, copied: &StackRef<'_>) {
         let is_complete = walked.cfi_end.is_some_and(CfiEnd::is_complete);
         if !is_complete || !matches!(copied.stop, StopReason::Complete(_)) {
@@ -69,7 +69,7 @@ mod tests {
     use fpprof_recording::model::CfiFrame;
     use fpprof_unwind::{Frame, FrameFlags, FrameSource, Root, TruncatedReason};
 
-    /// Check that walks are counted by their end, and that a copied stack speaks against one only if both are complete.
+    /// Check that walks are counted by their end, and compared with a copied stack only if both are complete.
     #[test]
     fn walks_are_counted_and_compared() {
         let walked = |cfi_end, cfas: &[u64]| {

@@ -1,6 +1,6 @@
 //! Replay, strategies, symbols, folding, balance, volume, quality, overhead and statistics.
 //!
-//! A recording goes in; models that a report can print come out ([`summary`], [`folded`]): [`analyse()`] is the whole way.
+//! A recording goes in; models for reports come out ([`summary`], [`folded`]): [`analyse()`] does all of it.
 //!
 //! ```text
 //! sideband ─▶ address_space (who had what mapped when) ─▶ modules (found, verified, read when needed)
@@ -10,7 +10,7 @@
 //!
 //! You provide the recording, and a [`modules::Resolver`] that finds files by name. In turn nothing of a file is used
 //! before it is verified to be the one that was mapped, every sample ends in exactly one way under every strategy, and
-//! the result is the same at any number of threads. It prints nothing, and it draws nothing.
+//! the result is the same on any number of threads. The crate neither prints nor draws.
 #![forbid(unsafe_code)]
 
 pub mod accuracy;

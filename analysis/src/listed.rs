@@ -1,7 +1,7 @@
-//! Which processes are told apart: those with the most samples one by one, all others by name.
+//! Decides which processes are listed: individually those with the most samples, all others by name.
 //!
-//! A machine that starts thousands of processes a second would otherwise cost memory for each that is gone. So the samples
-//! are counted by process before anything else is made of them.
+//! A machine that starts thousands of processes a second would otherwise cost memory for each one that has exited. So
+//! the samples are first counted by process.
 
 use crate::Error;
 use crate::address_space::{CommIx, Place, ProcessIx, Timeline};
@@ -13,13 +13,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::io::{Read, Seek};
 
-/// Processes listed one by one; the others of a name are one. The same of names.
+/// The most processes listed individually; others are merged by name. The same limit holds for names.
 pub(crate) const MAX_LISTED: usize = 1000;
 
-/// Name of all that no name tells apart.
+/// Name of all processes beyond both limits.
 pub(crate) const OTHERS: &str = "[others]";
 
-/// A process, a pid that no event named, or all other processes that had this name last.
+/// A process, a pid without events, or all unlisted processes with a common last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Who {
     Process(ProcessIx),
@@ -28,7 +28,7 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    /// Whose sample it is.
+    /// The process of a sample.
     pub(crate) fn of(seen: &Seen<'_>) -> Self {
         Self::at(&seen.place, seen.sample.pid)
     }
@@ -38,16 +38,16 @@ impl Who {
     }
 }
 
-/// The processes that are listed one by one.
+/// The processes that are listed individually.
 #[derive(Debug)]
 pub(crate) struct Listed<'a> {
     timeline: &'a Timeline,
-    /// `None` if these are all.
+    /// `None` if all are.
     one_by_one: Option<FxHashSet<Who>>,
 }
 
 impl<'a> Listed<'a> {
-    /// Those with the most samples that `recorded` looks at, of whatever event.
+    /// Reads which processes have the most of the samples selected by `recorded`, whatever their event.
     ///
     /// # Errors
     /// [`Error::Recording`] if the file cannot be read.
@@ -66,12 +66,12 @@ impl<'a> Listed<'a> {
         Ok(Self::new(timeline, samples))
     }
 
-    /// All processes, one by one.
+    /// Lists all processes individually.
     pub(crate) fn all(timeline: &'a Timeline) -> Self {
         Self { timeline, one_by_one: None }
     }
 
-    /// Those with the most of these samples.
+    /// Lists those with the most of these samples.
     pub(crate) fn new(timeline: &'a Timeline, samples: FxHashMap<Who, u64>) -> Self {
         if samples.len() <= MAX_LISTED {
             return Self::all(timeline);
@@ -81,12 +81,12 @@ impl<'a> Listed<'a> {
         Self { timeline, one_by_one: Some(all.into_iter().take(MAX_LISTED).map(|(_, who)| who).collect()) }
     }
 
-    /// Whose processes they are.
+    /// The timeline of the processes.
     pub(crate) fn timeline(&self) -> &'a Timeline {
         self.timeline
     }
 
-    /// What the sample is counted under.
+    /// The process or group that the sample counts for.
     pub(crate) fn who(&self, seen: &Seen<'_>) -> Who {
         let who = Who::of(seen);
         match &self.one_by_one {
@@ -95,7 +95,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// The number that the sample's stack is counted under: 0 for all others of a name.
+    /// The pid that the sample's stack counts for: 0 for unlisted processes.
     pub(crate) fn pid(&self, seen: &Seen<'_>) -> u32 {
         match self.who(seen) {
             Who::Others(_) if seen.place.comm.is_some() => 0,
@@ -103,7 +103,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Number and name as they are shown; all others of a name have the number 0.
+    /// Pid and name for display; the pid of unlisted processes is 0.
     pub(crate) fn name(&self, who: Who) -> (u32, String) {
         let pid = match who {
             Who::Process(process) => self.timeline.pid(process),

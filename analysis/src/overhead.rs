@@ -1,72 +1,73 @@
-//! Where the cost of recording went, from what the recording itself counted: no run without it is needed.
+//! Attributes the cost of recording from figures in the recording itself, without a run for comparison.
 //!
 //! ```text
-//! interrupts = ticks × what one takes (measured on the recorded machine, without our program)
-//! programs   = run time of our BPF programs, by the kernel's own statistics
-//! collector  = CPU of the collector's processes, from the start of sampling to the end of the recording
+//! interrupts = ticks × cost of one (measured on the recorded machine, without our program)
+//! programs   = run time of our BPF programs, by the kernel's statistics
+//! collector  = CPU time of the collector's processes, from the start of sampling to the end of the recording
 //! target     = ticks that hit the target ÷ rate: its CPU time as sampled
 //! ```
 //!
-//! What hits the target itself, and slows it down even on a machine with idle CPUs, are the interrupts in it and the
-//! programs ([`Overhead::on_target_percent`]); the collector takes from it only where they share a CPU
-//! ([`Overhead::percent_of_target`] is both together). Interrupts in others cost the machine and not the target. What cold caches cost afterwards is in neither.
+//! The target itself is slowed down, even on a machine with idle CPUs, by the interrupts in it and the programs
+//! ([`Overhead::on_target_percent`]). The collector slows it down only where they share a CPU
+//! ([`Overhead::percent_of_target`] includes both). Interrupts in other processes cost the machine, not the target.
+//! Neither figure includes the cost of cold caches.
 
 use fpprof_recording::model::{Event, Measure, Meta, OwnCost, Sampling};
 use serde::{Deserialize, Serialize};
 
-/// What recording cost, by part, in CPU time.
+/// The cost of recording, by part, in CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
     /// Interrupts of the sampling event.
     pub interrupts: u64,
-    /// What one takes, nanoseconds; `None` where it was not measured.
+    /// Cost of one interrupt, nanoseconds; `None` if not measured.
     pub interrupt_ns: Option<u64>,
-    /// All of them, seconds.
+    /// Cost of all interrupts, seconds.
     pub interrupts_s: Option<f64>,
-    /// Our BPF programs, seconds; `None` where it was not measured.
+    /// Our BPF programs, seconds; `None` if not measured.
     pub programs_s: Option<f64>,
-    /// The collector's processes, without what they took before sampling began, seconds.
+    /// The collector's processes, except for what they used before sampling began, seconds.
     pub collector_s: f64,
-    /// The parts above that are known, together, seconds.
+    /// Sum of the known parts above, seconds.
     pub all_s: f64,
-    /// CPU time the machine had: CPUs × length of the recording, seconds.
+    /// CPU time available on the machine: CPUs × length of the recording, seconds.
     pub machine_s: f64,
-    /// CPU time of the target by its ticks, seconds; `None` when it had none, or the event does not count time.
+    /// CPU time of the target by its ticks, seconds; `None` if it had none, or the event does not measure time.
     pub target_s: Option<f64>,
     /// All parts in per cent of the machine's CPU time.
     pub percent_of_machine: f64,
     /// Interrupts in the target, programs and collector in per cent of the target's CPU time.
     pub percent_of_target: Option<f64>,
-    /// Interrupts in the target and programs only, in per cent of the target's CPU time; `None` too where either is not known.
+    /// Interrupts in the target and programs, in per cent of the target's CPU time; `None` also if either is not known.
     pub on_target_percent: Option<f64>,
-    /// Bytes the collector's writing thread wrote, wherever to.
+    /// Bytes the collector's writing thread wrote, to any destination.
     pub written_bytes: Option<u64>,
-    /// Part of them that goes to a disk, by whole pages.
+    /// Those written to disk, in whole pages.
     pub to_disk_bytes: Option<u64>,
 }
 
 /// Ticks of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ticks {
-    /// All.
+    /// All ticks.
     pub fired: u64,
-    /// Those in something that was not to be profiled.
+    /// Ticks in something that was not to be profiled.
     pub skipped: u64,
 }
 
-/// What a recording's cost is measured against.
+/// The reference quantities for a recording's cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setting {
     /// CPUs online.
     pub cpus: u32,
-    /// CPU time that a tick stands for, seconds; `None` for events that do not count time.
+    /// CPU time that a tick stands for, seconds; `None` for events that do not measure time.
     pub tick_s: Option<f64>,
     /// Length of the recording, seconds.
     pub duration_s: f64,
 }
 
 impl Setting {
-    /// That of a recording of this length.
+    /// The quantities of a recording of this length.
     #[must_use]
     pub fn of(meta: &Meta, duration_s: f64) -> Self {
         Self { cpus: meta.host.cpus_online, tick_s: meta.events.first().and_then(tick_s), duration_s }
@@ -86,7 +87,7 @@ impl Overhead {
         let on_target = ticks.fired.saturating_sub(ticks.skipped) as f64;
         let target_s = setting.tick_s.map(|tick_s| on_target * tick_s).filter(|&target_s| target_s > 0.0);
         let percent = |of: f64, all: f64| if all > 0.0 { of / all * 100.0 } else { 0.0 };
-        // Interrupts between which the target did not run hit somebody else.
+        // Of the interrupts, count only the share of ticks that hit the target.
         let hits_s = own.interrupt_ns.map(|ns| seconds(ns) * on_target);
         let hit_target_s = hits_s.zip(programs_s).map(|(hits_s, programs_s)| hits_s + programs_s);
         let concerns_target_s = hits_s.unwrap_or(0.0) + programs_s.unwrap_or(0.0) + collector_s;
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Check each part and each share against figures made by hand: 10 s at 100 Hz on two CPUs, half of the ticks in
+    /// Check each part and each share against hand-computed figures: 10 s at 100 Hz on two CPUs, half of the ticks in
     /// the target.
     #[test]
     fn parts_add_up() {
@@ -158,8 +159,8 @@ mod tests {
         assert!(!found.is_partial());
     }
 
-    /// Check that an older recording, which does not know an interrupt's price, gives no share that leaves it out in
-    /// silence, and that a period in cycles gives no time.
+    /// Check that an older recording without the cost of an interrupt has no share that silently leaves it out, and
+    /// that a period in cycles gives no time.
     #[test]
     fn unknown_parts_are_unknown() {
         let mut meta = meta(CaptureMode::Fp);

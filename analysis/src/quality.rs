@@ -1,4 +1,4 @@
-//! How the stacks of each strategy ended, by process.
+//! Counts how the stacks of each strategy ended, by process.
 
 use crate::accuracy::needed_bytes;
 use crate::listed::{Listed, MAX_LISTED, OTHERS, Who};
@@ -19,13 +19,13 @@ pub(crate) struct QualityCounter<'a> {
     processes: FxHashMap<Who, Processes>,
 }
 
-/// Stacks of a process, or of all those of a name that are not listed one by one.
+/// Stacks of a process, or of all unlisted processes with a common name.
 #[derive(Debug, Default)]
 struct Processes {
     samples: u64,
-    /// By number of the strategy.
+    /// Indexed by strategy.
     counts: Vec<Counts>,
-    /// The processes, where these are all of a name.
+    /// The processes, if they are merged by name.
     members: FxHashSet<Who>,
 }
 
@@ -36,7 +36,7 @@ struct Counts {
     leaf_skip_suspects: u64,
     fp_in_jit: u64,
     fp_fallback: u64,
-    /// Stacks by their frames.
+    /// Stacks by number of frames.
     depths: Histogram,
     /// Complete stacks by the bytes they needed.
     needed_bytes: Histogram,
@@ -130,13 +130,13 @@ impl Collect for QualityCounter<'_> {
 }
 
 impl<'a> QualityCounter<'a> {
-    /// Of so many strategies.
+    /// Creates a counter for this many strategies.
     #[must_use]
     pub(crate) fn new(n_strategies: usize, listed: &'a Listed<'a>) -> Self {
         Self { n_strategies, listed, processes: FxHashMap::default() }
     }
 
-    /// Quality over all processes, by the names of the strategies in their order.
+    /// Quality over all processes, by the names of the strategies, which must be in their order.
     #[must_use]
     pub(crate) fn total(&self, strategies: &[String]) -> BTreeMap<String, Quality> {
         let mut total = Processes::default();
@@ -144,14 +144,14 @@ impl<'a> QualityCounter<'a> {
         self.quality(&total, strategies)
     }
 
-    /// Quality of each process, most samples first, and behind them of all others by name; those of the last names are one.
+    /// Quality of each process, most samples first, followed by unlisted processes by name, the last names merged.
     #[must_use]
     pub(crate) fn processes(&self, strategies: &[String]) -> Vec<ProcessSummary> {
         let mut listed: Vec<(Who, &Processes)> = Vec::new();
         let mut by_name: BTreeMap<String, Processes> = BTreeMap::new();
         for (&who, processes) in &self.processes {
             match who {
-                // Names of other bytes may be shown alike.
+                // Names with different bytes may be displayed alike.
                 Who::Others(_) => by_name.entry(self.listed.name(who).1).or_default().merge(processes),
                 _ => listed.push((who, processes)),
             }

@@ -1,14 +1,14 @@
-//! A frame of an example that is shown.
+//! A frame of an example, for display.
 
 use serde::{Deserialize, Serialize};
 
-/// A frame that is shown.
+/// A frame for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownFrame {
     /// AVMA.
     pub address: u64,
-    /// Canonical frame address, where known.
+    /// Canonical frame address, if known.
     pub cfa: Option<u64>,
-    /// Function, and where that is in its file.
+    /// Function, and its place in its file.
     pub name: String,
 }

@@ -1,28 +1,28 @@
-//! Distributions of counts, exact, in five figures.
+//! Exact distributions of counts, in five figures.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How values are distributed: a value at a share is the smallest that so many of all values do not exceed.
+/// A distribution. The value at a percentile is the smallest that this share of values does not exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Spread {
     /// Smallest.
     pub min: u64,
     /// Median.
     pub p50: u64,
-    /// At 90 %.
+    /// 90th percentile.
     pub p90: u64,
-    /// At 99 %.
+    /// 99th percentile.
     pub p99: u64,
     /// Largest.
     pub max: u64,
 }
 
-/// How often each value was seen.
+/// Number of occurrences of each value.
 pub(crate) type Histogram = BTreeMap<u64, u64>;
 
 impl Spread {
-    /// The distribution of a histogram; `None` of nothing.
+    /// The distribution of a histogram; `None` if it is empty.
     #[must_use]
     pub fn of(histogram: &BTreeMap<u64, u64>) -> Option<Self> {
         let all: u128 = histogram.values().map(|&n| u128::from(n)).sum();
@@ -45,7 +45,7 @@ pub(crate) fn count(histogram: &mut Histogram, value: u64) {
     *n = n.saturating_add(1);
 }
 
-/// Adds what another histogram counted.
+/// Adds another histogram.
 pub(crate) fn merge(into: &mut Histogram, from: &Histogram) {
     for (&value, &more) in from {
         let n = into.entry(value).or_default();
@@ -57,7 +57,8 @@ pub(crate) fn merge(into: &mut Histogram, from: &Histogram) {
 mod tests {
     use super::*;
 
-    /// Check that shares are exact at their edges, that absent values do not count, and that nothing has no spread.
+    /// Check that percentiles are exact at their edges, that absent values do not count, and that an empty histogram
+    /// has none.
     #[test]
     fn shares_are_exact() {
         let hundred: Histogram = (1..=100).map(|value| (value, 1)).collect();

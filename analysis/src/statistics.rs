@@ -1,14 +1,13 @@
-//! What comparisons of modes need: means, ratios and shares with their intervals, and what the experiment could have
-//! missed.
+//! Statistics for comparing modes: means, ratios and shares with their intervals, and the minimum detectable effect.
 //!
-//! Runs of a comparison are *interleaved* (round by round, every mode once), so that a slow change of the machine hits
-//! all modes of a round alike; a mode is compared with its baseline *within* a round, and the logarithms of those
-//! ratios are averaged. Ratios are symmetric on the log scale (twice as slow and twice as fast cancel) and their mean,
-//! taken back, is the geometric mean.
+//! Runs of a comparison are *interleaved* (round by round, every mode once), so that a slow change of the machine
+//! affects all modes of a round alike. A mode is compared with its baseline *within* a round, and the logarithms of
+//! those ratios are averaged. Ratios are symmetric on the log scale (twice as slow and twice as fast cancel out), and
+//! their mean, transformed back, is the geometric mean.
 //!
 //! # Sources
 //! - Paired means and the t interval: Student (1908), "The probable error of a mean", Biometrika 6(1).
-//! - Logarithms before averaging, intervals taken back afterwards: Bland and Altman (1996), "Transformations, means,
+//! - Logarithms before averaging, intervals transformed back: Bland and Altman (1996), "Transformations, means,
 //!   and confidence intervals", BMJ 312:1079. Geometric means for normalised results: Fleming and Wallace (1986),
 //!   "How not to lie with statistics", CACM 29(3).
 //! - Repeated, interleaved runs and an interval for every ratio: Kalibera and Jones (2013), "Rigorous benchmarking in
@@ -27,45 +26,45 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 /// Confidence of every interval in our reports.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Power of [`RatioEstimate::mde`]: the chance that an effect of that size would have been found.
+/// Power of [`RatioEstimate::mde`]: the probability that an effect of that size would have been detected.
 ///
 /// # Sources
 /// Bloom (1995) and common practice: 80 %.
 pub const POWER: f64 = 0.8;
 
-/// A mean and how well it is known.
+/// A mean with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Arithmetic mean.
     pub mean: f64,
-    /// Interval that holds the mean with [`CONFIDENCE`]; `None` for a single value, which says nothing about its error.
+    /// Interval of the mean with [`CONFIDENCE`]; `None` for a single value, which does not show its error.
     pub interval: Option<Interval>,
     /// Number of values.
     pub n: u32,
 }
 
-/// A ratio to a baseline and how well it is known.
+/// A ratio to a baseline with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RatioEstimate {
     /// Geometric mean of the paired ratios; 1 is no difference.
     pub ratio: f64,
-    /// Interval that holds the ratio with [`CONFIDENCE`]; `None` for a single pair.
+    /// Interval of the ratio with [`CONFIDENCE`]; `None` for a single pair.
     pub interval: Option<Interval>,
-    /// Minimum detectable effect: the smallest increase over 1 that these runs would have told from no difference with
-    /// probability [`POWER`]; `None` for a single pair. 0.03 means that a difference of 3 % might just have been seen.
+    /// Minimum detectable effect: the smallest increase over 1 that these runs would have detected with probability
+    /// [`POWER`]; `None` for a single pair. 0.03 means that a difference of 3 % might just have been detected.
     pub mde: Option<f64>,
     /// Number of pairs.
     pub n: u32,
 }
 
 impl RatioEstimate {
-    /// Whether the interval leaves out 1: the difference is told from none.
+    /// Whether the interval excludes 1.
     #[must_use]
     pub fn differs(&self) -> bool {
         self.interval.is_some_and(|interval| interval.low > 1.0 || interval.high < 1.0)
     }
 
-    /// The ratio seen from the other side: the baseline to this.
+    /// The inverse ratio: of the baseline to this.
     #[must_use]
     pub fn inverse(self) -> Self {
         let turn = |interval: Interval| Interval { low: 1.0 / interval.high, high: 1.0 / interval.low };
@@ -73,7 +72,7 @@ impl RatioEstimate {
     }
 }
 
-/// Why values cannot be summed up.
+/// Why values cannot be averaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfit {
@@ -83,13 +82,13 @@ pub enum Unfit {
     /// A value is infinite or not a number.
     #[error("value {index} is not finite")]
     NotFinite {
-        /// Which, from 0.
+        /// Its index, from 0.
         index: usize,
     },
-    /// A value is zero or negative, so that it has no logarithm.
+    /// A value is zero or negative and has no logarithm.
     #[error("value {index} is not above zero")]
     NotPositive {
-        /// Which pair, from 0.
+        /// The index of the pair, from 0.
         index: usize,
     },
 }
@@ -101,7 +100,7 @@ pub enum Unfit {
 /// ```
 ///
 /// # Errors
-/// [`Unfit`] when there is no value, or one that is not finite.
+/// [`Unfit`] if there is no value, or one that is not finite.
 ///
 /// # Sources
 /// Student (1908).
@@ -122,7 +121,7 @@ pub fn mean(values: &[f64]) -> Result<Estimate, Unfit> {
 /// ```
 ///
 /// # Errors
-/// [`Unfit`] when there is no pair, or one with a value that is not finite or not above zero.
+/// [`Unfit`] if there is no pair, or one with a value that is not finite or not positive.
 ///
 /// # Sources
 /// Bland and Altman (1996) for the logarithms, Bloom (1995) for the minimum detectable effect.
@@ -146,7 +145,7 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Result<RatioEstimate, Unfit> {
     Ok(RatioEstimate { ratio: moments.mean.exp(), interval, mde, n: moments.n })
 }
 
-/// Mean and standard error of some values.
+/// Mean and standard error.
 struct Moments {
     mean: f64,
     /// `s / √n`; `None` for a single value.
@@ -173,7 +172,7 @@ impl Moments {
     }
 }
 
-/// Quantile of Student's t with `n - 1` degrees of freedom; not a number for fewer than two values.
+/// Quantile of Student's t with `n - 1` degrees of freedom; NaN for fewer than two values.
 fn quantile(probability: f64, n: u32) -> f64 {
     let freedom = f64::from(n.saturating_sub(1));
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(probability))

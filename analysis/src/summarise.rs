@@ -1,4 +1,4 @@
-//! Filling the summary of a recording.
+//! Computes the summary of a recording.
 
 use crate::events::Selection;
 use crate::folded::Unit;
@@ -13,9 +13,10 @@ use fpprof_recording::{Recording, balance};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
-/// Everything that needs no stacks: balance, volume, cost, environment, how it ended.
+/// Everything that does not need stacks: balance, volume, cost, environment, how it ended.
 ///
-/// `strategies`, `processes`, `chunk_sizes`, `agreements`, `hottest` and `warnings` of the result are empty but for warnings of the balance.
+/// `strategies`, `processes`, `chunk_sizes`, `agreements` and `hottest` of the result are empty; `warnings` has only
+/// those about the balance.
 pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals, selection: &Selection) -> Summary {
     let is_blocked = selection.unit() == Unit::BlockedNs;
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
@@ -23,7 +24,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
     let all = balance(end, checkpoint, &totals.tally);
     let waits = Waits::new(&meta.events, &all, totals.blocked_ns);
     let in_file = all.iter().fold(0, |sum: u64, cpu| sum.saturating_add(cpu.recorded));
-    // No BPF program or perf event handed over what `import` and `verify --recording` write.
+    // The files written by `import` and `verify --recording` have no figure for the bytes handed over.
     let ring_bytes = end.filter(|_| selection.unit() == Unit::Samples).map(|end| end.own_cost.ring_bytes);
     let ring_bytes = ring_bytes.filter(|&bytes| bytes > 0);
     let cpus: Vec<CpuCounters> = all.into_iter().filter(|cpu| selection.has(cpu.event)).collect();
@@ -77,7 +78,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
     }
 }
 
-/// What each CPU lost in the end, by the kernel's side, and when the recording ended as far as it says.
+/// Total losses of each CPU in the kernel, and the end of the recording as far as it is known.
 pub(crate) fn lost_in_the_end<R: Read + Seek>(
     recording: &Recording<R>,
     totals: &Totals,
@@ -88,13 +89,13 @@ pub(crate) fn lost_in_the_end<R: Read + Seek>(
     (cpus.map(|cpu| (cpu.cpu, lost_by_kernel(cpu))).collect(), end_ns(recording))
 }
 
-/// 0 where the file does not say.
+/// Time of the end; 0 if the file lacks it.
 fn end_ns<R: Read + Seek>(recording: &Recording<R>) -> u64 {
     let checkpoint = recording.checkpoint().map(|checkpoint| checkpoint.time_ns);
     recording.end().map(|end| end.time_ns).or(checkpoint).unwrap_or(0)
 }
 
-/// Samples that the kernel's side says it lost, and not those that the reader of the file misses.
+/// Samples lost in the kernel, without those that could not be written.
 fn lost_by_kernel(cpu: &CpuCounters) -> u64 {
     let causes = cpu.lost.iter().filter(|(cause, _)| !matches!(cause, LossCause::Unwritten));
     causes.fold(0, |sum, (_, &n)| sum.saturating_add(n))
@@ -107,9 +108,10 @@ fn unaccounted(cpu: &CpuCounters) -> i64 {
     i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// Stacks of which nothing was taken on purpose.
+/// A warning about stacks that were deliberately not copied.
 fn withheld(meta: &Meta, totals: &Totals) -> Option<String> {
-    // What a program of ours may copy, the kernel tells it; of perf events `/proc` does, as long as the process lives.
+    // The kernel tells a BPF program what it may copy; for perf events the recorder asks `/proc`, while the process
+    // lives.
     let ended = match meta.collector {
         Collector::PerfEvent => "; processes that ended before they could be checked are among them",
         _ => "",
@@ -123,7 +125,7 @@ fn withheld(meta: &Meta, totals: &Totals) -> Option<String> {
     })
 }
 
-/// Stacks that are cut off for a reason of the recording, not of the program.
+/// A warning about stacks that the recording truncated, not the program.
 fn shed(totals: &Totals) -> Option<String> {
     (totals.shed > 0).then(|| {
         format!(
@@ -134,7 +136,7 @@ fn shed(totals: &Totals) -> Option<String> {
     })
 }
 
-/// A CPU whose counters contradict each other; two such CPUs could cancel out in the sum.
+/// A warning about a CPU whose counters are inconsistent; two such CPUs could cancel out in the sum.
 fn imbalance(cpu: &CpuCounters) -> Option<String> {
     let difference = unaccounted(cpu);
     (difference != 0).then(|| format!("CPU {}: {difference} of {} ticks are unaccounted for", cpu.cpu, cpu.fired))
@@ -257,7 +259,7 @@ fn volume(file_bytes: u64, recorded: u64, duration_s: f64, ring_bytes: Option<u6
 }
 
 impl Cost {
-    /// What a recording says it cost.
+    /// Computes the cost from the recording's own figures.
     #[must_use]
     pub fn new(own: &OwnCost, ticks: Ticks, setting: Setting) -> Self {
         let sampling_ns = own.cpu_ns().saturating_sub(own.before_start_ns).saturating_sub(own.after_stop_ns);
@@ -281,7 +283,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// 0 where there is nothing to divide by, since JSON knows no infinity.
+/// Ratio, or 0 if the divisor is 0, since JSON has no infinity.
 fn ratio(of: f64, by: f64) -> f64 {
     if by > 0.0 { of / by } else { 0.0 }
 }

@@ -12,8 +12,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Three frames whose rows are known: `leaf` at its first instruction has the return address at sp, `middle` has 24
-/// bytes of its own below it, `_start` says that it has no caller. `data` looks like code, and nothing is called before
-/// it.
+/// bytes of its own below its return address, `_start` has no caller according to its row. `data` looks like code that
+/// follows no call.
 pub(crate) const THREE_FRAMES: &str = "
         .text
         .globl _start
@@ -50,7 +50,7 @@ behind_nops: nop
 /// `PROT_READ | PROT_EXEC`.
 pub(crate) const READ_EXEC: u32 = 5;
 
-/// A directory with files made by the system's compiler.
+/// A directory for files built by the system's compiler.
 pub(crate) struct TestDir {
     dir: TempDir,
 }
@@ -64,7 +64,7 @@ impl TestDir {
         self.dir.path().join(name)
     }
 
-    /// Compiles `source` (its name ends in `.c`, `.cpp` or `.s`) into `name`.
+    /// Compiles `source`, written to `source_name` (`.c`, `.cpp` or `.s`), into `name`.
     pub(crate) fn compile(&self, name: &str, source_name: &str, source: &str, args: &[&str]) -> PathBuf {
         let source_path = self.path(source_name);
         std::fs::write(&source_path, source).unwrap();
@@ -84,7 +84,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// SVMA and bytes of the symbols of a file, as `nm` reads them.
+/// SVMA and size of the symbols of a file, according to `nm`.
 pub(crate) fn symbols(path: &Path) -> BTreeMap<String, (u64, u64)> {
     let text = run(Command::new("nm").arg("-S").arg(path));
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
@@ -97,7 +97,7 @@ pub(crate) fn symbols(path: &Path) -> BTreeMap<String, (u64, u64)> {
     text.lines().filter_map(parse).collect()
 }
 
-/// What a collector would note of a file that is there now.
+/// The identity that a collector would record for a file.
 pub(crate) fn identity(path: &Path, with_build_id: bool) -> FileIdentity {
     let opened = FileModules::new().open(path).unwrap();
     let stat = opened.stat;
@@ -115,7 +115,7 @@ pub(crate) fn mapped(path: &Path, identity: FileIdentity) -> MappedFile {
     MappedFile { path: path.to_str().unwrap().into(), identity, first_mapped_ns: 0 }
 }
 
-/// A recording of this kernel that starts now, its clock being that of the wall.
+/// Metadata of a recording of this kernel that starts now, with the wall clock as its clock.
 pub(crate) fn meta(mode: CaptureMode) -> Meta {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let start_unix_ns = u64::try_from(now.as_nanos()).unwrap();
@@ -161,7 +161,7 @@ pub(crate) fn executable(pid: u32, start: u64, len: u64, file_offset: u64, path:
     }
 }
 
-/// The end of a recording in which CPU 0 fired and recorded `n` samples.
+/// The end of a recording with these counters.
 pub(crate) fn end(cpus: Vec<CpuCounters>) -> End {
     End {
         time_ns: 1_000_001_000,

@@ -1,4 +1,4 @@
-//! What all samples together say of the balance.
+//! Totals over all samples, for the balance.
 
 use crate::replay::{Collect, Seen};
 use fpprof_recording::Tally;
@@ -8,31 +8,31 @@ use rustc_hash::FxHashSet;
 /// Counts samples, bytes and gaps.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Samples by event and CPU, with their counters; of all events, as the balance must be.
+    /// Samples by event and CPU, with their counters; of all events, as the balance requires.
     pub tally: Tally,
     /// Weights of the samples that are waits, nanoseconds; of all events.
     pub blocked_ns: u64,
-    /// Which event those are of.
+    /// The event of the waits.
     waits: Option<u16>,
     /// Bytes of stack copied, from the stack pointers up.
     pub stack_bytes: u64,
-    /// Samples whose chunk was cut because the collector's ring was filling up.
+    /// Samples whose chunk was shortened because the collector's ring buffer was filling up.
     pub shed: u64,
-    /// Samples whose stack was not to be copied.
+    /// Samples whose stack must not be copied.
     pub withheld: u64,
     /// Time of the last sample.
     pub last_ns: u64,
-    /// Samples that no filter left out.
+    /// Samples that match the filter.
     pub shown: u64,
-    /// Their weights where they are waits, nanoseconds.
+    /// Their weights if they are waits, nanoseconds.
     pub shown_blocked_ns: u64,
-    /// Every value of [`fpprof_recording::model::Sample::cpu_lost`] by event and CPU: it only grows, so that each value but 0 is
-    /// a run of losses that a recorded sample ended.
+    /// Every value of [`fpprof_recording::model::Sample::cpu_lost`] by event and CPU. It only grows, so each value but
+    /// 0 is a run of losses that ended with a recorded sample.
     losses_seen: FxHashSet<((u16, u32), u64)>,
 }
 
 impl Totals {
-    /// For a recording of this description.
+    /// Creates totals for a recording with this metadata.
     #[must_use]
     pub fn new(meta: &Meta) -> Self {
         let is_blocked = |event: &Event| matches!(event.measure, Measure::Blocked { .. });
@@ -40,8 +40,8 @@ impl Totals {
         Self { waits, ..Self::default() }
     }
 
-    /// Runs of lost samples without a recorded one between them. `lost` is what each CPU lost in the end: more than
-    /// its last sample says is one more run.
+    /// Runs of consecutive lost samples. `lost` is the total of each CPU: if it exceeds the value in its last sample,
+    /// that is one more run.
     #[must_use]
     pub fn lost_gaps(&self, lost: impl IntoIterator<Item = ((u16, u32), u64)>) -> u64 {
         let ended = self.losses_seen.iter().filter(|&&(_, lost)| lost > 0).count() as u64;
@@ -60,7 +60,7 @@ impl Collect for Totals {
         }
     }
 
-    // What a filter leaves out was recorded all the same.
+    // Samples excluded by a filter were still recorded.
     fn leave(&mut self, sample: &Sample) {
         self.pass(sample);
         self.stack_bytes = self.stack_bytes.saturating_add(sample.copied_bytes());

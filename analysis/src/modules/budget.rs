@@ -1,4 +1,4 @@
-//! A reader that stops after so many bytes.
+//! A reader with a limit of bytes.
 
 use super::ReadSeek;
 use bytes::Bytes;
@@ -6,10 +6,11 @@ use memmap2::{Advice, MmapMut};
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most bytes read from one file for one purpose. A hostile ELF may name the same bytes in thousands of sections.
+/// The most bytes read from one file for one purpose. A hostile ELF file may use the same bytes in thousands of
+/// sections.
 const MAX_READ_BYTES: u64 = 2 << 30;
 
-/// Passes reads through until the budget is spent, and fails from then on.
+/// A reader that fails once its budget is spent.
 pub(crate) struct Budget {
     inner: Box<dyn ReadSeek>,
     left_bytes: u64,
@@ -42,7 +43,7 @@ impl Seek for Budget {
     }
 }
 
-/// A budget with several readers, which take turns: each seeks before it reads.
+/// A budget shared by several readers; each must seek before it reads.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedBudget {
     inner: Arc<Mutex<Budget>>,
@@ -57,7 +58,7 @@ impl SharedBudget {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes from `offset` on; `None` when they are not there or cannot be read. Nothing is allocated for bytes
+    /// `bytes` bytes at `offset`; `None` if they do not exist or cannot be read. Does not allocate memory for bytes
     /// beyond the end.
     pub(crate) fn read_at<B: Buffer>(&self, offset: u64, bytes: u64) -> Option<B> {
         let mut budget = self.lock();
@@ -81,12 +82,12 @@ impl Seek for SharedBudget {
     }
 }
 
-/// Owned bytes that can be read into without a copy.
+/// An owned buffer that can be read into without a copy.
 pub(crate) trait Buffer: Sized {
-    /// `len` bytes of a reader.
+    /// Reads `len` bytes.
     ///
     /// # Errors
-    /// What the reader says; there may be fewer.
+    /// Those of the reader; there may be too few bytes.
     fn filled(len: usize, reader: &mut dyn Read) -> Result<Self>;
 }
 
@@ -98,7 +99,7 @@ impl Buffer for Vec<u8> {
     }
 }
 
-/// From this size on the kernel is asked for huge pages: a page fault for every 4 KiB takes longer than the reading.
+/// From this size on, ask the kernel for huge pages: a page fault for every 4 KiB takes longer than the reading.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 impl Buffer for Bytes {
@@ -108,9 +109,9 @@ impl Buffer for Bytes {
             reader.read_exact(&mut bytes)?;
             return Ok(bytes.into());
         }
-        // Memory of no file, which nobody can cut short.
+        // Anonymous memory, which nobody can truncate.
         let mut map = MmapMut::map_anon(len)?;
-        // A kernel without huge pages is only slower.
+        // Without huge pages it is merely slower.
         let _ = map.advise(Advice::HugePage);
         reader.read_exact(&mut map)?;
         Ok(Self::from_owner(map))

@@ -1,4 +1,5 @@
-//! Where the symbols are that stripping took out of a module: in files beside it, and in itself compressed.
+//! Finds the symbols that stripping removed from a module: in separate debug files, and compressed in the module
+//! itself.
 
 use super::{ElfFile, FileStat, Missing, Opened, Resolver, inflate};
 use crate::address_space::MappedFile;
@@ -8,21 +9,21 @@ use std::io::{Cursor, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of a link: a file name and a check sum.
+/// The most bytes of a link: a file name and a check sum.
 const MAX_LINK_BYTES: u64 = 8 << 10;
-/// Largest file whose check sum is computed.
+/// Size of the largest file whose check sum is computed.
 const MAX_SUMMED_BYTES: u64 = 2 << 30;
-/// Most bytes of the symbols a module carries compressed in itself. Fedora's largest have some 5 MiB.
+/// The most bytes of the compressed symbols in a module. Fedora's largest have about 5 MiB.
 const MAX_MINI_BYTES: u64 = 128 << 20;
 
-/// The debug file of a build id, with what it shares with others; one that has another build id is none.
+/// The debug file with a build ID, with its supplementary file. A file with another build ID is not accepted.
 pub(super) fn by_build_id(resolver: &dyn Resolver, build_id: BuildId) -> Option<ElfFile> {
     let (elf, path) = first_of(resolver, resolver.debug_candidates(build_id), build_id)?;
     let supplementary = supplementary(resolver, &elf, &path);
     Some(elf.with_supplementary(supplementary))
 }
 
-/// The first file of this build id.
+/// The first file that has this build ID.
 fn first_of(
     resolver: &dyn Resolver,
     paths: impl IntoIterator<Item = PathBuf>,
@@ -34,22 +35,22 @@ fn first_of(
     })
 }
 
-/// The file that the file at `path`, a debug file or a module that was not stripped, shares parts with: by its build id,
-/// then by its path, which may be relative to the file's own and be one of the recorded machine.
+/// The supplementary file of the file at `path`, which is a debug file or an unstripped module: looked up by its build
+/// ID, then by its path, which may be relative to the file's own or a path on the recorded machine.
 pub(super) fn supplementary(resolver: &dyn Resolver, debug: &ElfFile, path: &Path) -> Option<ElfFile> {
     let (link, build_id) = debug.supplementary_link()?;
     let named = Path::new(OsStr::from_bytes(&link));
     let file = MappedFile { path: link.clone(), identity: FileIdentity::default(), first_mapped_ns: 0 };
     let on_machines = resolver.candidates(&file).into_iter().map(|candidate| candidate.path);
-    // The debug file may be called by a symbolic link.
+    // The debug file's path may be a symbolic link.
     let real = path.canonicalize();
     let beside = real.as_deref().unwrap_or(path).parent().map(|dir| dir.join(named));
     let paths = resolver.debug_candidates(build_id).into_iter().chain(on_machines).chain(beside);
     first_of(resolver, paths, build_id).map(|(elf, _)| elf)
 }
 
-/// The debug file that a module at `path` names: one of the same build id, or where one of the two has none, of the
-/// check sum that the module gives.
+/// The debug file that a module at `path` names: accepted if it has the same build ID, or if either has none, the check
+/// sum given by the module.
 ///
 /// # Sources
 /// GDB manual, "Debugging Information in Separate Files": a name, zeros up to a multiple of four, the CRC-32 of the
@@ -77,17 +78,17 @@ pub(super) fn by_link(resolver: &dyn Resolver, module: &ElfFile, path: &Path) ->
     })
 }
 
-/// The file with the split DWARF of all units of the module at `path`.
+/// The package (`.dwp`) with the split DWARF of all units of the module at `path`.
 ///
 /// # Sources
-/// DWARF 5 appendix F.3; `gdb` and `dwp` take the module's name with `.dwp` behind it.
+/// DWARF 5 appendix F.3; `gdb` and `dwp` append `.dwp` to the module's name.
 pub(super) fn package(resolver: &dyn Resolver, path: &Path) -> Option<ElfFile> {
     let mut name = path.as_os_str().to_owned();
     name.push(".dwp");
     ElfFile::new(resolver.open(Path::new(&name)).ok()?).ok()
 }
 
-/// The file with the split DWARF of a unit, by its path on the recorded machine, else of that name `beside` the module.
+/// The file with the split DWARF of a unit: at its path on the recorded machine, or by its name in the folder `beside`.
 pub(super) fn split(resolver: &dyn Resolver, beside: Option<&Path>, folder: &[u8], name: &[u8]) -> Option<ElfFile> {
     let name = Path::new(OsStr::from_bytes(name));
     let path = Path::new(OsStr::from_bytes(folder)).join(name);
@@ -99,7 +100,7 @@ pub(super) fn split(resolver: &dyn Resolver, beside: Option<&Path>, folder: &[u8
 }
 
 impl ElfFile {
-    /// The symbols that a module carries in itself, of the functions its dynamic symbols do not name.
+    /// The compressed symbols in the module, of functions that are not among its dynamic symbols.
     ///
     /// # Sources
     /// GDB manual, `MiniDebugInfo`: an ELF file with a symbol table in `.gnu_debugdata`, compressed by xz.
@@ -113,7 +114,7 @@ impl ElfFile {
     }
 }
 
-/// A file that is in memory.
+/// Opens an ELF file in memory.
 pub(super) fn from_bytes(bytes: impl AsRef<[u8]> + Send + 'static) -> Result<ElfFile, Missing> {
     let stat = FileStat { len_bytes: bytes.as_ref().len() as u64, ..FileStat::default() };
     ElfFile::new(Opened { reader: Box::new(Cursor::new(bytes)), stat })

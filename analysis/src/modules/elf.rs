@@ -12,58 +12,58 @@ use object::read::{FileKind, ReadCache, ReadRef};
 use object::{Endian, Endianness};
 use std::borrow::Cow;
 
-/// Most loaded segments looked at; real files have a handful.
+/// The most loaded segments considered; real files have a handful.
 const MAX_SEGMENTS: usize = 256;
-/// Most headers of sections or segments in a file that is looked at; linkers make some forty of each.
+/// The most section or segment headers of an accepted file; linkers write about forty of each.
 const MAX_HEADERS: u32 = 1 << 16;
-/// Most sections or segments of notes looked at for the build id.
+/// The most sections or segments of notes searched for the build ID.
 const MAX_NOTES: usize = 64;
-/// Most bytes of notes looked at for the build id.
+/// The most bytes of notes searched for the build ID.
 const MAX_NOTE_BYTES: u64 = 64 << 10;
-/// Most bytes of a link to a supplementary file: a path and a build id.
+/// The most bytes of a link to a supplementary file: a path and a build ID.
 const MAX_LINK_BYTES: u64 = 8 << 10;
-/// Most bytes of section names.
+/// The most bytes of section names.
 const MAX_NAME_BYTES: u64 = 1 << 20;
-/// A compressed section may grow by so much: zlib at its best reaches 1032, which only zeros do.
+/// Limit of the compression ratio of a section: zlib can reach 1032, but only for zeros.
 ///
 /// # Sources
 /// "Maximum Compression Factor", zlib technical details.
 const MAX_COMPRESSION: u64 = 100;
 
-/// A section, without its bytes.
+/// A section header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SectionInfo {
     /// Name.
     pub name: Vec<u8>,
     /// `SHT_*`.
     pub kind: u32,
-    /// Where it is loaded, SVMA.
+    /// Address where it is loaded, SVMA.
     pub svma: u64,
-    /// Bytes in memory, or in the file for what is not loaded.
+    /// Size in memory, or in the file if it is not loaded.
     pub bytes: u64,
-    /// Index of the section it refers to: the string table of a symbol table.
+    /// Index of a related section: for a symbol table, its strings.
     pub link: u32,
     /// `SHF_*`.
     pub flags: u64,
-    /// Offset and bytes in the file; `None` when the file holds nothing of it.
+    /// Offset and size in the file; `None` if it has no bytes there.
     file_range: Option<(u64, u64)>,
-    /// Format and full size, for a compressed one.
+    /// Format and uncompressed size, if it is compressed.
     compression: Option<(Option<Format>, u64)>,
 }
 
 impl SectionInfo {
-    /// Whether it holds instructions.
+    /// Whether it contains instructions.
     #[must_use]
     pub fn is_code(&self) -> bool {
         self.flags & elf::SHF_EXECINSTR.0 != 0
     }
 
-    /// Offset and bytes in the file of what stands there as it is.
+    /// Offset and size in the file, if it is not compressed.
     pub(super) fn plain_range(&self) -> Option<(u64, u64)> {
         self.file_range.filter(|_| self.compression.is_none())
     }
 
-    /// Bytes [`ElfFile::read`] gives, decompressed; 0 when the file holds nothing of it.
+    /// Number of bytes that [`ElfFile::read`] returns, uncompressed; 0 if the file has none of them.
     #[must_use]
     pub fn full_bytes(&self) -> u64 {
         match (self.compression, self.file_range) {
@@ -77,18 +77,18 @@ impl SectionInfo {
 /// An open ELF file, 32 or 64 bits, of either byte order.
 #[derive(Debug)]
 pub struct ElfFile {
-    /// For headers, which are read again and again.
+    /// Reads headers, which are accessed again and again.
     cache: ReadCache<SharedBudget>,
-    /// For the bytes of sections, which are long and read once.
+    /// Reads the bytes of sections, which are long and read once.
     reader: SharedBudget,
     image: Image,
     is_64: bool,
-    /// What the DWARF shares with that of other files (dwz), if it was looked for.
+    /// The file that the DWARF shares parts with (dwz), if it was looked up.
     supplementary: Option<Box<Self>>,
 }
 
 impl ElfFile {
-    /// Reads the ELF header, the program headers and the build id.
+    /// Reads the ELF header, the program headers and the build ID.
     ///
     /// # Errors
     /// [`Missing::NotElf`].
@@ -104,19 +104,19 @@ impl ElfFile {
         Ok(Self { cache, reader, image, is_64, supplementary: None })
     }
 
-    /// What the headers say.
+    /// The contents of the headers.
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Whether it is a file of 64-bit structures.
+    /// Whether it is a file of ELF class 64.
     #[must_use]
     pub fn is_64(&self) -> bool {
         self.is_64
     }
 
-    /// Its sections, in order; none when it has no section headers or they cannot be parsed.
+    /// Its sections, in order; empty if it has no section headers or they cannot be parsed.
     #[must_use]
     pub fn sections(&self) -> Vec<SectionInfo> {
         let sections = if self.is_64 {
@@ -133,7 +133,7 @@ impl ElfFile {
         self.sections().iter().any(|section| section.name == name && section.full_bytes() > 0)
     }
 
-    /// The bytes of a section, decompressed; `None` when there are none, more than `max_bytes`, or they cannot be read.
+    /// The bytes of a section, uncompressed; `None` if there are none, more than `max_bytes`, or they cannot be read.
     #[must_use]
     pub fn read(&self, section: &SectionInfo, max_bytes: u64) -> Option<Vec<u8>> {
         let (offset, bytes) = section.file_range?;
@@ -145,8 +145,8 @@ impl ElfFile {
         inflate::whole(format?, &data, usize::try_from(full_bytes).ok()?)
     }
 
-    /// As [`Self::read`], without a copy where the bytes are as they stand in the file; those stay in memory with `self`
-    /// and are not read twice.
+    /// Like [`Self::read`], but without a copy if the section is not compressed; then the bytes are cached in `self`
+    /// and not read twice.
     #[must_use]
     pub fn bytes(&self, section: &SectionInfo, max_bytes: u64) -> Option<Cow<'_, [u8]>> {
         match (section.compression, section.file_range?) {
@@ -158,13 +158,13 @@ impl ElfFile {
         }
     }
 
-    /// The file that this debug file shares DWARF with (dwz), where it was found.
+    /// The supplementary file that this debug file shares DWARF with (dwz), if it was found.
     #[must_use]
     pub fn supplementary(&self) -> Option<&Self> {
         self.supplementary.as_deref()
     }
 
-    /// The path and the build id of the file that the DWARF shares parts with.
+    /// Path and build ID of the supplementary file.
     ///
     /// # Sources
     /// `.gnu_debugaltlink`: a path, a zero byte, a build id (dwz, `write_gnu_debugaltlink`).
@@ -178,7 +178,7 @@ impl ElfFile {
         Some((bytes.get(..end)?.to_vec(), build_id))
     }
 
-    /// As [`Self::read`], to be shared. What is not compressed is read straight into its place.
+    /// Like [`Self::read`], but shared. An uncompressed section is read directly into the shared memory.
     #[must_use]
     pub fn read_shared(&self, section: &SectionInfo, max_bytes: u64) -> Option<Bytes> {
         match (section.compression, section.file_range) {
@@ -187,25 +187,25 @@ impl ElfFile {
         }
     }
 
-    /// Bytes of the file; `None` when there are more than `max_bytes`, or they cannot be read.
+    /// Bytes of the file; `None` if there are more than `max_bytes`, or they cannot be read.
     #[must_use]
     pub fn read_range(&self, offset: u64, bytes: u64, max_bytes: u64) -> Option<Vec<u8>> {
         if bytes > max_bytes { None } else { self.reader.read_at(offset, bytes) }
     }
 
-    /// As [`Self::read_range`], to be shared.
+    /// Like [`Self::read_range`], but shared.
     pub(super) fn read_range_shared(&self, offset: u64, bytes: u64, max_bytes: u64) -> Option<Bytes> {
         if bytes > max_bytes { None } else { self.reader.read_at(offset, bytes) }
     }
 }
 
 impl ElfFile {
-    /// The same with the file that it shares DWARF with.
+    /// Sets the supplementary file.
     pub(super) fn with_supplementary(self, supplementary: Option<Self>) -> Self {
         Self { supplementary: supplementary.map(Box::new), ..self }
     }
 
-    /// Copies the bytes at an SVMA; false where the file does not hold all of them.
+    /// Copies the bytes at an SVMA; returns false if not all of them are in the file.
     pub(super) fn copy_code(&self, svma: u64, code: &mut [u8]) -> bool {
         let len = code.len() as u64;
         let bytes = self.image.file_offset(svma).and_then(|offset| self.read_range(offset, len, len));
@@ -215,7 +215,7 @@ impl ElfFile {
     }
 }
 
-/// Whether a file has so many section or program headers, or says so, that it is not looked at.
+/// Whether a file has, or claims, more section or program headers than are accepted.
 pub(crate) fn has_too_many_headers<'data, E: FileHeader>(
     header: &E,
     endian: E::Endian,
@@ -262,7 +262,7 @@ fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) ->
         }
     }
     if image.build_id.is_none() {
-        // What several debug files share (dwz) has no program headers.
+        // A supplementary file (dwz) has no program headers.
         let sections = header.section_headers(endian, cache).unwrap_or_default();
         let notes = sections.iter().filter(|section| {
             section.sh_type(endian) == elf::SHT_NOTE && section.sh_size(endian).into() <= MAX_NOTE_BYTES
@@ -318,7 +318,7 @@ fn info<E: FileHeader<Endian = Endianness>>(
     let mut name = name.get(..name.len().min(64)).unwrap_or(name).to_vec();
     if let Some((place, full_bytes)) = file_range.and_then(|range| old_compression(&name, range, cache)) {
         (compression, file_range) = (Some((Some(Format::Zlib), full_bytes)), Some(place));
-        // As it is called without compression.
+        // The name without compression.
         name.remove(1);
     }
     SectionInfo {
@@ -333,10 +333,10 @@ fn info<E: FileHeader<Endian = Endianness>>(
     }
 }
 
-/// Where the compressed bytes of a `.zdebug_*` section stand, and how many they become.
+/// Offset and size of the compressed bytes of a `.zdebug_*` section, and its uncompressed size.
 ///
 /// # Sources
-/// Before ELF had `SHF_COMPRESSED`, binutils wrote `ZLIB`, the size as eight bytes of big endian, and a stream
+/// Before ELF had `SHF_COMPRESSED`, binutils wrote `ZLIB`, the size as eight bytes, big-endian, and a stream
 /// (`bfd/compress.c`).
 fn old_compression(
     name: &[u8],

@@ -1,4 +1,4 @@
-//! Where stacks of Go programs end, which their call frame information does not say.
+//! Roots of the stacks of Go programs, which their call frame information does not mark.
 
 use super::go_functions::GoFunctions;
 use super::{ElfFile, SectionInfo};
@@ -9,34 +9,35 @@ use object::read::elf::{FileHeader, Sym as _};
 use object::{Endianness, pod};
 use std::ops::Range;
 
-/// Most bytes of the symbol table or its strings.
+/// The most bytes of the symbol table or its strings.
 const MAX_TABLE_BYTES: u64 = 512 << 20;
-/// Most functions in which stacks end; there are eight.
+/// The most functions in which stacks end; there are eight.
 const MAX_ENDS: usize = 64;
-/// Most bytes of a function that is looked into; real ones have some 200.
+/// The most bytes of a function that are examined; real ones have about 200.
 const MAX_FUNCTION_BYTES: u64 = 4096;
 
-/// What ends at a function of Go's run-time library.
+/// How a function of Go's run-time library ends stacks.
 enum End {
-    /// The function, which nothing called.
+    /// All of it is a root.
     All(Root),
-    /// What it does on the scheduler's stack.
+    /// Its code that runs on the scheduler's stack.
     Switched,
-    /// What a new thread does in it.
+    /// Its code that runs in a new thread.
     NewThread,
 }
 
-/// The code in which stacks end, by the symbols, or where they are stripped by Go's own table; nothing for what is not
-/// Go's.
+/// The code in which stacks end, found by symbols, or if these are stripped by Go's own table; empty for files that are
+/// not Go's.
 ///
-/// A goroutine returns to `goexit`, which nothing called; a thread's own stack begins at `mstart`, that of the first in
-/// `rt0_go`. `mcall`, `systemstack` and `morestack` go over to that stack somewhere below its top, and what lies above
-/// there has nothing to do with the call. So does `asmcgocall` for C. In `clone` of amd64 a new thread sets up its stack and goes
-/// on to `mstart`; 386 has no instruction for that, and its new threads are known from `mstart` on.
+/// A goroutine returns to `goexit`, which nothing called; a thread's own stack begins at `mstart`, that of the first
+/// thread in `rt0_go`. `mcall`, `systemstack` and `morestack` switch to a place below the top of that stack, and the
+/// frames above that place have nothing to do with the call. So does `asmcgocall` for C. In `clone` on amd64 a new
+/// thread sets up its stack and goes on to `mstart`; 386 has no separate instruction for that, so its new threads are
+/// recognised from `mstart` on.
 ///
 /// # Sources
-/// Go 1.26 `src/runtime/asm_{amd64,386}.s`, `src/runtime/sys_linux_amd64.s`; `src/runtime/traceback.go`, which stops at the same
-/// functions.
+/// Go 1.26 `src/runtime/asm_{amd64,386}.s`, `src/runtime/sys_linux_amd64.s`; `src/runtime/traceback.go`, which stops at
+/// the same functions.
 pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> Vec<(Range<u64>, Root)> {
     let is_go = sections.iter().any(|section| section.name == b".go.buildinfo");
     if !is_go {
@@ -48,7 +49,7 @@ pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> V
         false => by_symbols::<FileHeader32<Endianness>>(elf, sections, table),
     });
     let mut ends: Vec<(End, Range<u64>)> = by_symbols.flatten().collect();
-    // What cannot be read of it is told where its names are missing.
+    // If the table cannot be read, the look-up of names reports it.
     if ends.is_empty()
         && let Ok(Some(functions)) = GoFunctions::read(elf, sections)
     {
@@ -71,7 +72,7 @@ pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> V
     roots
 }
 
-/// What ends at a function of this name.
+/// How the function with this name ends stacks.
 fn end_of(name: &[u8]) -> Option<End> {
     match name.strip_suffix(b".abi0").unwrap_or(name) {
         b"runtime.goexit" => Some(End::All(Root::Goexit)),
@@ -104,12 +105,12 @@ fn by_symbols<E: FileHeader<Endian = Endianness>>(
     Some(found.take(MAX_ENDS).collect())
 }
 
-/// A function's way to another stack, as addresses.
+/// The switch of a function to another stack, as addresses.
 struct StackSwitch {
-    /// Start and end of the instruction that sets the stack pointer.
+    /// Range of the instruction that sets the stack pointer.
     start: u64,
     end: u64,
-    /// End of the instruction that sets it back, or of the function.
+    /// End of the instruction that restores the stack pointer, or of the function.
     back: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The table of functions that Go's linker leaves in every program, stripped or not.
+//! Go's function table (`.gopclntab`), which is in every Go program, stripped or not.
 //!
 //! # Sources
 //! Go 1.26 `src/debug/gosym/pclntab.go` (all forms of the table since Go 1.2) and `src/runtime/symtab.go` (`pcHeader`,
@@ -7,26 +7,26 @@
 use super::{ElfFile, SectionInfo};
 use std::ops::Range;
 
-/// Most bytes of a table; that of a program of 200 MB has some 40 MiB.
+/// The most bytes of a table; that of a program of 200 MB has about 40 MiB.
 const MAX_TABLE_BYTES: u64 = 128 << 20;
-/// Most bytes of a name that is shown.
+/// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 4 << 10;
-/// Most bytes of what the run-time library knows of a program's code.
+/// The most bytes of `.go.module`, Go's description of a program's code.
 const MAX_MODULE_BYTES: u64 = 64 << 10;
-/// Where that has the address of the first function, in words.
+/// Index, in words, of the address of the first function there.
 const MODULE_TEXT: usize = 22;
 
-/// Why a program's table gives nothing.
+/// Why a program's table cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GoMissing {
-    /// It is larger than what is read.
+    /// It is larger than the limit.
     TooLarge,
-    /// It cannot be read, is of a version that is not known, or does not say where the code is.
+    /// It cannot be read, has an unknown version, or lacks the address of the code.
     Unreadable,
 }
 
 impl GoMissing {
-    /// In words, for a warning.
+    /// As text, for a warning.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::TooLarge => "Go's table of functions is too large; stripped functions have no names",
@@ -35,22 +35,22 @@ impl GoMissing {
     }
 }
 
-/// The functions of a Go program: where they begin, ascending, and what they are called.
+/// The functions of a Go program: their start addresses, ascending, and names.
 #[derive(Debug)]
 pub(crate) struct GoFunctions {
     table: Vec<u8>,
-    /// Bytes of an entry's field.
+    /// Size of a field of an entry, in bytes.
     field: usize,
     n_functions: usize,
-    /// What the starts of functions are counted from.
+    /// Base of the start addresses.
     text: u64,
-    /// Where the entries stand, what their offsets are counted from, and where the names stand.
+    /// Offsets of the entries, of the base of their offsets to details, and of the names.
     entries: usize,
     details: usize,
     names: usize,
 }
 
-/// A form of the table, by the number it begins with.
+/// The version of the table, by its magic number.
 enum Version {
     Go1_2,
     Go1_16,
@@ -58,10 +58,10 @@ enum Version {
 }
 
 impl GoFunctions {
-    /// The table of a program; `None` for one that is not Go's.
+    /// Reads the table of a program; `None` if it is not Go's.
     ///
     /// # Errors
-    /// Why there are no functions in it.
+    /// Why the table cannot be used.
     pub(crate) fn read(elf: &ElfFile, sections: &[SectionInfo]) -> Result<Option<Self>, GoMissing> {
         let is_table =
             |section: &&SectionInfo| section.name == b".gopclntab" || section.name == b".data.rel.ro.gopclntab";
@@ -77,8 +77,8 @@ impl GoFunctions {
         if sections.iter().any(is_code) { Ok(Some(functions)) } else { Err(GoMissing::Unreadable) }
     }
 
-    /// Reads the head of a table. Where that does not say what functions are counted from, `text` does, for addresses of
-    /// so many bytes.
+    /// Parses a table. If its header lacks the base of the functions, `text` is called with the size of an address to
+    /// find it.
     fn parse(table: Vec<u8>, text: impl FnOnce(usize) -> Option<u64>) -> Option<Self> {
         let &[magic @ .., 0, 0, 1 | 2 | 4, word @ (4 | 8)] = table.first_chunk::<8>()? else { return None };
         let version = match u32::from_le_bytes(magic) {
@@ -98,7 +98,7 @@ impl GoFunctions {
         };
         let text = match version {
             Version::Go1_2 | Version::Go1_16 => 0,
-            // Go 1.26 has left it out.
+            // Go 1.26 leaves it out.
             Version::Go1_18 => head(2).filter(|&text| text != 0).or_else(|| text(word))?,
         };
         let bytes = n_functions.checked_mul(2)?.checked_add(1)?.checked_mul(field)?;
@@ -106,12 +106,12 @@ impl GoFunctions {
         Some(Self { table, field, n_functions, text, entries, details, names })
     }
 
-    /// Every function: its code and its name.
+    /// All functions: their code and names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<u64>, &[u8])> {
         (0..self.n_functions).filter_map(|index| self.function(index))
     }
 
-    /// The name of the function that an SVMA lies in.
+    /// The name of the function that contains an SVMA.
     pub(crate) fn find(&self, svma: u64) -> Option<&[u8]> {
         let (mut low, mut high) = (0, self.n_functions);
         while low < high {
@@ -122,7 +122,7 @@ impl GoFunctions {
         range.contains(&svma).then_some(name)
     }
 
-    /// Where the function of this number begins; behind the last is where that ends.
+    /// Start of function number `index`; after the last one, its end.
     fn start(&self, index: usize) -> Option<u64> {
         let at = index.checked_mul(2 * self.field)?.checked_add(self.entries)?;
         Some(self.text.wrapping_add(uint(&self.table, at, self.field)?))
@@ -132,7 +132,7 @@ impl GoFunctions {
         let at = index.checked_mul(2 * self.field)?.checked_add(self.entries)?.checked_add(self.field)?;
         let details = usize::try_from(uint(&self.table, at, self.field)?).ok()?.checked_add(self.details)?;
         let (start, end) = (self.start(index)?, self.start(index.checked_add(1)?)?);
-        // The details begin with where the function does, once more.
+        // The details repeat the start of the function.
         if self.text.wrapping_add(uint(&self.table, details, self.field)?) != start {
             return None;
         }
@@ -144,7 +144,7 @@ impl GoFunctions {
     }
 }
 
-/// What functions are counted from, by what the run-time library knows of the code: it begins with the table's address.
+/// The base of the functions according to `.go.module`, which begins with the table's address.
 fn text_by_module(elf: &ElfFile, sections: &[SectionInfo], table: u64, word: usize) -> Option<u64> {
     let module = sections.iter().find(|section| section.name == b".go.module")?;
     let bytes = elf.read(module, MAX_MODULE_BYTES)?;
@@ -152,7 +152,7 @@ fn text_by_module(elf: &ElfFile, sections: &[SectionInfo], table: u64, word: usi
     uint(&bytes, MODULE_TEXT * word, word)
 }
 
-/// A number of 4 or 8 bytes.
+/// An unsigned number of 4 or 8 bytes.
 fn uint(bytes: &[u8], at: usize, n: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(n)?)?;
     match n {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     const NAMES: &[u8] = b"runtime.rt0_go\0main.burn\0runtime.goexit\0";
-    /// Start, and where the name stands.
+    /// (start, offset of the name).
     const FUNCTIONS: [(u64, u64); 3] = [(0x1000, 0), (0x1040, 15), (0x10c0, 25)];
     const END: u64 = 0x1100;
 
@@ -191,7 +191,7 @@ mod tests {
         for value in [FUNCTIONS.len() as u64].into_iter().chain(head) {
             push(&mut table, value, word);
         }
-        // The oldest has its names behind everything else, and offsets from its beginning.
+        // In the oldest version the names are after everything else, and offsets are from the start of the table.
         let (base, names_base) = match n_words {
             1 => (entries, entries + details_at + FUNCTIONS.len() * (field + 4)),
             _ => {
@@ -218,7 +218,7 @@ mod tests {
     const FORMS: [(u32, usize); 6] =
         [(0xffff_fffb, 8), (0xffff_fffa, 8), (0xffff_fff0, 8), (0xffff_fff1, 8), (0xffff_fff1, 4), (0xffff_fffb, 4)];
 
-    /// Check that every form of the table gives all functions, with their ends and names.
+    /// Check that all functions are found in every version of the table, with their ends and names.
     #[test]
     fn functions_of_all_versions() {
         for (magic, word) in FORMS {
@@ -238,7 +238,7 @@ mod tests {
         assert!(GoFunctions::parse(table(0xffff_fff1, 8), |_| None).is_none(), "nothing says where the code is");
     }
 
-    /// Check that no damaged byte and no missing end of a table is more than missing functions.
+    /// Check that damaged and truncated tables merely lack functions.
     #[test]
     fn damaged_tables_give_fewer_functions() {
         for (magic, word) in FORMS {

@@ -1,22 +1,22 @@
-//! Is this file the one that was mapped?
+//! Verifies that a file is the one that was mapped.
 
 use super::{FileStat, Missing};
 use crate::address_space::MappedFile;
 use fpprof_recording::model::BuildId;
 
-/// How sure we are that a file is the mapped one.
+/// How certain it is that a file is the mapped one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verified {
-    /// Same build id, or same inode and not written to since.
+    /// Same build ID, or same inode and not modified since.
     Yes,
-    /// The recording says nothing, or too little, that could be compared.
+    /// The recording has nothing to compare, or too little.
     NothingToCompare,
 }
 
 /// Compares a file with what was mapped.
 ///
-/// A recorded build id decides alone: equal build ids are equal modules on whatever machine. Without one, device, inode
-/// and the time of the last write decide, where the candidate's file system is the recorded one.
+/// If a build ID was recorded, it alone decides: equal build IDs are equal modules on any machine. Otherwise device,
+/// inode and modification time decide, if the candidate's file system is the recorded one.
 pub(super) fn verify(
     mapped: &MappedFile,
     mapped_unix_ns: Option<i128>,
@@ -39,7 +39,7 @@ pub(super) fn verify(
     match mapped_unix_ns {
         Some(mapped) if found.modified_unix_ns > mapped => Err(Missing::Modified),
         Some(_) => Ok(Verified::Yes),
-        // The file is there, but nothing says that it was not written to since.
+        // The file exists, but it is not known whether it was modified.
         None => Ok(Verified::NothingToCompare),
     }
 }

@@ -1,50 +1,50 @@
-//! What is loaded where, as the program headers of an ELF file say.
+//! What is loaded where, according to the program headers of an ELF file.
 
 use fpprof_recording::model::BuildId;
 use fpprof_unwind::Arch;
 use std::ops::Range;
 
-/// Smallest page size of the architectures we know. The loader rounds segments to pages.
+/// Smallest page size of the supported architectures. The loader rounds segments to pages.
 const PAGE: u64 = 4096;
 
 /// A loaded segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Offset into the file.
+    /// Offset in the file.
     pub file_offset: u64,
-    /// Bytes in the file.
+    /// Size in the file.
     pub file_bytes: u64,
-    /// Where it is loaded, SVMA.
+    /// Address where it is loaded, SVMA.
     pub svma: u64,
-    /// Bytes in memory.
+    /// Size in memory.
     pub memory_bytes: u64,
-    /// Code may run there.
+    /// Whether code may run there.
     pub executable: bool,
 }
 
-/// What the headers of an ELF file say.
+/// The contents of an ELF file's headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// Loaded segments.
     pub segments: Vec<Segment>,
-    /// GNU build id.
+    /// GNU build ID.
     pub build_id: Option<BuildId>,
-    /// Architecture; `None` for one the unwinder does not know.
+    /// Architecture; `None` if the unwinder does not support it.
     pub arch: Option<Arch>,
     /// Byte order.
     pub little_endian: bool,
-    /// Entry point, SVMA; `None` when there is none.
+    /// Entry point, SVMA; `None` if there is none.
     pub entry: Option<u64>,
-    /// SVMA of `PT_GNU_EH_FRAME`, the way to the call frame information of a file without section headers.
+    /// SVMA of `PT_GNU_EH_FRAME`, which leads to the call frame information of a file without section headers.
     pub eh_frame_hdr: Option<u64>,
 }
 
 impl Image {
-    /// AVMA − SVMA of an executable mapping of this file, wrapping; `None` when no segment is mapped so.
+    /// AVMA − SVMA of an executable mapping of this file, wrapping; `None` if no segment fits the mapping.
     ///
-    /// The segment is the one that holds the file offset. Its address and its offset need be neither equal nor equal
-    /// modulo the page size in the file as a whole, only per segment; and two segments may share a page of the file, so
-    /// that the one whose extent is that of the mapping is taken before one that merely holds the offset.
+    /// The segment is the one that contains the file offset. Its address and offset need be neither equal nor congruent
+    /// modulo the page size for the file as a whole, only per segment. Two segments may share a page of the file, so
+    /// the one whose extent is that of the mapping takes precedence over one that merely contains the offset.
     #[must_use]
     pub fn bias(&self, start: u64, file_offset: u64, len: u64) -> Option<u64> {
         let rank = |segment: &Segment| {
@@ -64,7 +64,7 @@ impl Image {
         Some(start.wrapping_sub(svma))
     }
 
-    /// SVMAs from the first byte of the lowest segment to the last page of the highest; `None` for no segments.
+    /// SVMAs from the start of the lowest segment to the last page of the highest; `None` without segments.
     #[must_use]
     pub fn svmas(&self) -> Option<Range<u64>> {
         let start = self.segments.iter().map(|segment| segment.svma & !(PAGE - 1)).min()?;
@@ -72,7 +72,7 @@ impl Image {
         Some(start..end.checked_next_multiple_of(PAGE)?)
     }
 
-    /// Offset into the file of an SVMA.
+    /// File offset of an SVMA.
     #[must_use]
     pub fn file_offset(&self, svma: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {

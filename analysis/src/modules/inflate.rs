@@ -1,11 +1,11 @@
-//! Compressed parts of ELF files, each in one piece into memory of the size its header gives.
+//! Decompresses parts of ELF files, each in one piece, into memory of the size given in its header.
 //!
-//! libdeflate and not the decoder in `object`: debug sections are most of what is read for inline frames, and inflating
-//! them was the largest part of naming a stack. See `just bench unwind` for what is left.
+//! Uses libdeflate instead of the decoder in `object`: debug sections are most of what is read for inline frames, and
+//! inflating them was the largest part of symbolising a stack. See `just bench unwind` for the present share.
 
 use std::io::Read;
 
-/// How a part is compressed.
+/// Compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// `ELFCOMPRESS_ZLIB`.
@@ -14,10 +14,10 @@ pub(super) enum Format {
     Zstd,
 }
 
-/// Most memory that the decoder of xz may ask for: `xz -9` needs 65 MiB.
+/// The most memory that the xz decoder may use: `xz -9` needs 65 MiB.
 const MAX_XZ_MEMORY_BYTES: u64 = 96 << 20;
 
-/// Exactly `full_bytes`, or `None` if that is not what comes out. The caller has bounded `full_bytes`.
+/// Decompresses to exactly `full_bytes`, or returns `None`. The caller must have bounded `full_bytes`.
 pub(super) fn whole(format: Format, compressed: &[u8], full_bytes: usize) -> Option<Vec<u8>> {
     match format {
         Format::Zlib => {
@@ -29,7 +29,7 @@ pub(super) fn whole(format: Format, compressed: &[u8], full_bytes: usize) -> Opt
     }
 }
 
-/// An xz stream, as `.gnu_debugdata` holds one; `None` if it is damaged or holds more than `max_bytes`.
+/// Decompresses an xz stream, as in `.gnu_debugdata`; `None` if it is damaged or has more than `max_bytes`.
 pub(super) fn xz(compressed: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
     let stream = liblzma::stream::Stream::new_stream_decoder(MAX_XZ_MEMORY_BYTES, 0).ok()?;
     let mut out = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn xz(compressed: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
     (out.len() as u64 <= max_bytes).then_some(out)
 }
 
-/// The check sum of a file that `.gnu_debuglink` names.
+/// The check sum of a file that is named by `.gnu_debuglink`.
 ///
 /// # Sources
 /// GDB manual, "Debugging Information in Separate Files": the CRC-32 of ISO 3309.

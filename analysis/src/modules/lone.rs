@@ -1,4 +1,4 @@
-//! One file on its own, without a recording: its call frame information and its functions by name.
+//! A single file without a recording: its call frame information and its functions by name.
 
 use super::unwind_sections::unwind_sections;
 use super::{ElfFile, Image, Missing, Resolver, SectionInfo, debug_file};
@@ -8,10 +8,10 @@ use object::read::elf::{FileHeader, Sym as _};
 use object::{Endianness, pod};
 use std::path::Path;
 
-/// Most bytes of a symbol table or its strings.
+/// The most bytes of a symbol table or its strings.
 const MAX_TABLE_BYTES: u64 = 512 << 20;
 
-/// A file whose rows can be asked for.
+/// A file whose rows can be queried.
 #[derive(Debug)]
 pub struct LoneModule {
     elf: ElfFile,
@@ -26,13 +26,13 @@ pub struct NamedFunction {
     pub name: String,
     /// First address, SVMA.
     pub svma: u64,
-    /// Bytes; 0 where the table does not say.
+    /// Size in bytes; 0 if the table has none.
     pub bytes: u64,
 }
 
 impl LoneModule {
-    /// Reads the call frame information of the file at `path`, and what it lacks from its debug file. Of an
-    /// architecture the unwinder does not know there is none: `Ok(None)`.
+    /// Reads the call frame information of the file at `path`, complemented by its debug file. `Ok(None)` if the
+    /// unwinder does not support the architecture.
     ///
     /// # Errors
     /// Why the file cannot be used.
@@ -47,31 +47,31 @@ impl LoneModule {
         Ok(Some(Self { elf, arch, module }))
     }
 
-    /// Its code's architecture.
+    /// The architecture of its code.
     #[must_use]
     pub fn arch(&self) -> Arch {
         self.arch
     }
 
-    /// For the unwinder.
+    /// Its unwind information.
     #[must_use]
     pub fn module(&self) -> &Module {
         &self.module
     }
 
-    /// What its headers say.
+    /// The contents of its headers.
     #[must_use]
     pub fn image(&self) -> &Image {
         self.elf.image()
     }
 
-    /// Whether it has section headers that can be read.
+    /// Whether it has readable section headers.
     #[must_use]
     pub fn has_sections(&self) -> bool {
         !self.elf.sections().is_empty()
     }
 
-    /// The function of a name, without its version.
+    /// The function with this name, without a symbol version.
     #[must_use]
     pub fn function(&self, name: &str) -> Option<NamedFunction> {
         let mut found = None;
@@ -83,7 +83,7 @@ impl LoneModule {
         found
     }
 
-    /// The function an SVMA lies in.
+    /// The function that contains an SVMA.
     #[must_use]
     pub fn function_at(&self, svma: u64) -> Option<NamedFunction> {
         let mut best: Option<NamedFunction> = None;

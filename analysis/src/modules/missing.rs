@@ -1,29 +1,29 @@
-//! Why there is nothing of a module.
+//! Why a module is not available.
 
 use fpprof_unwind::TruncatedReason;
 use serde::{Deserialize, Serialize};
 
-/// Why there is nothing of a module.
+/// Why a module is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Missing {
-    /// No file of this name.
+    /// There is no file of this name.
     NotFound,
     /// A directory, device, pipe or socket.
     NotRegular,
-    /// What the kernel makes up when it is opened and read.
+    /// A pseudo-file, whose contents the kernel generates.
     OfKernel,
-    /// It cannot be opened or read (permission, I/O error, cut short).
+    /// It cannot be opened or read (permission, I/O error, truncated).
     Unreadable,
     /// Not an ELF file, or one that cannot be parsed.
     NotElf,
-    /// Another file has taken its name: other build id, or other inode.
+    /// Another file has its name: different build ID or inode.
     Replaced,
     /// The same inode, written to after it was mapped.
     Modified,
 }
 
 impl Missing {
-    /// What the unwinder is told.
+    /// The corresponding stop reason of the unwinder.
     #[must_use]
     pub const fn truncated_reason(self) -> TruncatedReason {
         match self {
@@ -32,13 +32,13 @@ impl Missing {
         }
     }
 
-    /// The file that was mapped is not the file that is there now.
+    /// Whether the file that is there now is not the one that was mapped.
     #[must_use]
     pub const fn is_other_file(self) -> bool {
         matches!(self, Self::Replaced | Self::Modified)
     }
 
-    /// In words, after the name of the module.
+    /// As text, to follow the name of the module.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

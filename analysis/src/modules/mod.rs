@@ -1,12 +1,12 @@
-//! The modules that were mapped: found, verified, and read no further than a sample needs.
+//! Mapped modules: found, verified, and read only as far as samples need.
 //!
-//! A [`Resolver`] says where a file may be and opens it; [`FileModules`] is the one of the file system. Before anything
-//! of a file is used it is compared with what was mapped (build id; device and inode where that means something), so
-//! that a file that was replaced gives no frames and no names rather than wrong ones. Bytes are read, never mapped, and
-//! only from regular files: a file that shrinks while it is read is an error and no signal.
+//! A [`Resolver`] knows where a file may be and opens it; [`FileModules`] is the one for the file system. Before a file
+//! is used it is compared with what was mapped (build ID; device and inode if they are meaningful), so that a replaced
+//! file gives no frames and no names instead of wrong ones. Files are read, never mapped, and only regular ones: if a
+//! file is truncated while it is read, that is an error and not a signal.
 //!
-//! [`ModuleTable`] holds all of them, lazily: headers when a space with the module is needed (for its bias), sections
-//! when a stack goes through it.
+//! [`ModuleTable`] holds all modules, lazily: headers are read when a space with the module is needed (for its bias),
+//! sections when a stack passes through it.
 
 mod budget;
 mod debug_file;

@@ -1,4 +1,4 @@
-//! Whether a place in a file is one that has no caller, for stacks that others unwound.
+//! Decides whether a place in a file is a root, for stacks unwound by other tools.
 
 use super::unwind_sections::unwind_sections;
 use super::{ElfFile, Image, Resolver};
@@ -8,7 +8,7 @@ use fpprof_unwind::{
 };
 use std::path::Path;
 
-/// One file, looked at by offsets.
+/// A file that is examined by file offset.
 #[derive(Debug)]
 pub struct OutermostJudge {
     image: Image,
@@ -34,7 +34,7 @@ impl Modules for OneModule {
 }
 
 impl OutermostJudge {
-    /// Reads the call frame information of the file at `path`; `None` if it is not an ELF file the unwinder knows.
+    /// Reads the call frame information of the file at `path`; `None` if it is not an ELF file the unwinder supports.
     #[must_use]
     pub fn new(resolver: &dyn Resolver, path: &Path) -> Option<Self> {
         let elf = ElfFile::new(resolver.open(path).ok()?).ok()?;
@@ -48,8 +48,8 @@ impl OutermostJudge {
         Some(Self { image, arch, module, space: Space::new(0, vec![mapping]) })
     }
 
-    /// Whether a frame that ends a stack at this offset of the file has no caller by its call frame information, or is
-    /// the entry point: the rule that also makes a frame-pointer chain complete.
+    /// Whether a frame at this file offset that ends a stack has no caller according to its call frame information, or
+    /// is the entry point: the rule that also makes a frame-pointer chain complete.
     #[must_use]
     pub fn is_root(&self, file_offset: u64) -> bool {
         let Some(address) = self.svma(file_offset) else { return false };

@@ -1,33 +1,33 @@
-//! A section read a piece at a time, for those that may be larger than what is to be in memory.
+//! Reads a section in pieces, if it may be too large for memory.
 
 use super::{ElfFile, SectionInfo};
 
-/// Most bytes of a section that is compressed, which can only be read whole.
+/// The most bytes of a compressed section, which can only be read as a whole.
 const MAX_COMPRESSED_BYTES: u64 = 64 << 20;
-/// Bytes read for a string, and most bytes of one.
+/// Bytes first read for a string, and the most bytes of one.
 const STRING_BYTES: usize = 4 << 10;
 const MAX_STRING_BYTES: usize = 1 << 20;
 
-/// The bytes of a section.
+/// Access to the bytes of a section.
 #[derive(Debug)]
 pub(crate) struct Pieces<'a> {
     elf: &'a ElfFile,
-    /// Offset and bytes in the file; none for what is in memory as a whole.
+    /// Offset and size in the file; `None` if the whole section is in memory.
     place: Option<(u64, u64)>,
-    /// Where the bytes at hand stand in the section.
+    /// Offset in the section of `bytes`.
     at: u64,
     bytes: Vec<u8>,
 }
 
 impl<'a> Pieces<'a> {
-    /// `None` where the file holds nothing of the section.
+    /// Opens a section; `None` if it has no bytes in the file.
     pub(crate) fn new(elf: &'a ElfFile, section: &SectionInfo) -> Option<Self> {
         let place = section.plain_range();
         let bytes = if place.is_none() { elf.read(section, MAX_COMPRESSED_BYTES)? } else { Vec::new() };
         Some(Self { elf, place, at: 0, bytes })
     }
 
-    /// So many bytes from a place on, or those there are; none where they cannot be read.
+    /// Up to `n` bytes from `at` on; empty if they cannot be read.
     pub(crate) fn up_to(&mut self, at: u64, n: usize) -> &[u8] {
         if let Some((offset, section_bytes)) = self.place {
             let n = (n as u64).min(section_bytes.saturating_sub(at));
@@ -42,7 +42,7 @@ impl<'a> Pieces<'a> {
         rest.get(..n).unwrap_or(rest)
     }
 
-    /// The string at a place, which a zero ends.
+    /// The zero-terminated string at `at`.
     pub(crate) fn string(&mut self, at: u64) -> Option<&[u8]> {
         let mut n = STRING_BYTES;
         while memchr::memchr(0, self.up_to(at, n)).is_none() {

@@ -1,4 +1,4 @@
-//! Where modules come from.
+//! Finds the files of modules.
 
 use super::Missing;
 use crate::address_space::MappedFile;
@@ -14,52 +14,52 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Bytes with a position.
+/// A seekable reader.
 pub trait ReadSeek: Read + Seek + Send {}
 impl<T: Read + Seek + Send> ReadSeek for T {}
 
-/// A place where a file may be.
+/// A possible location of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// Path, to be opened with [`Resolver::open`].
     pub path: PathBuf,
-    /// Device and inode numbers there mean what they meant when the recording was made: the same machine, not a copy.
+    /// Whether device and inode numbers there are those of the recording: the same machine, not a copy.
     pub has_recorded_inodes: bool,
 }
 
-/// What the file system says about an open file.
+/// The file system's metadata of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileStat {
-    /// Device, major number, as mappings show it.
+    /// Major device number, as shown for mappings.
     pub dev_major: u32,
-    /// Device, minor number.
+    /// Minor device number.
     pub dev_minor: u32,
-    /// Inode, as mappings show it.
+    /// Inode, as shown for mappings.
     pub inode: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub len_bytes: u64,
-    /// Last write, nanoseconds since 1970.
+    /// Last modification, nanoseconds since 1970.
     pub modified_unix_ns: i128,
-    /// Last change of anything, nanoseconds since 1970.
+    /// Last change of data or metadata, nanoseconds since 1970.
     pub changed_unix_ns: i128,
 }
 
 /// An open regular file.
 pub struct Opened {
-    /// Its bytes.
+    /// Its content.
     pub reader: Box<dyn ReadSeek>,
-    /// Which file it is.
+    /// Its metadata.
     pub stat: FileStat,
 }
 
 impl FileStat {
-    /// Which inode of which device it is.
+    /// Its device and inode.
     #[must_use]
     pub const fn inode_of_device(&self) -> Inode {
         (self.dev_major, self.dev_minor, self.inode)
     }
 
-    /// As stat(2) tells it.
+    /// The result of stat(2).
     pub(super) fn of(metadata: &Metadata) -> Self {
         Self {
             dev_major: libc::major(metadata.dev()),
@@ -78,43 +78,45 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// Finds the files of modules. Verification is the caller's: an implementation only knows names.
+/// Finds the files of modules. Verification is up to the caller: an implementation only knows names.
 pub trait Resolver: Sync + std::fmt::Debug {
-    /// Where a mapped file may be, best first.
+    /// Possible locations of a mapped file, best first.
     fn candidates(&self, file: &MappedFile) -> Vec<Candidate>;
 
-    /// Where the debug file of a build id may be, best first.
+    /// Possible locations of the debug file with a build ID, best first.
     fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf>;
 
-    /// Where the debug file may be that the module at `path` calls `name`, best first.
+    /// Possible locations of the debug file `name` of the module at `path`, best first.
     fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf>;
 
-    /// Opens a regular file for reading; of the kernel's own only [`KERNEL_FILES`].
+    /// Opens a regular file for reading; of pseudo-files only [`KERNEL_FILES`].
     ///
     /// # Errors
     /// [`Missing::NotFound`], [`Missing::NotRegular`], [`Missing::OfKernel`] or [`Missing::Unreadable`].
     fn open(&self, path: &Path) -> Result<Opened, Missing>;
 
-    /// The same of a file that is this inode. Where possible no other is opened, not even to look what it is.
+    /// The same, for a file that must be this inode. If possible, no other file is opened, not even to identify it.
     ///
     /// # Errors
-    /// Those of [`Resolver::open`], and [`Missing::Replaced`] where it is another.
+    /// Those of [`Resolver::open`], and [`Missing::Replaced`] if it is another inode.
     fn open_inode(&self, path: &Path, inode: Inode) -> Result<Opened, Missing> {
         self.open(path)
             .and_then(|opened| if opened.stat.inode_of_device() == inode { Ok(opened) } else { Err(Missing::Replaced) })
     }
 }
 
-/// Device (major and minor number) and inode, as mappings show them.
+/// Device (major and minor number) and inode, as shown for mappings.
 pub type Inode = (u32, u32, u64);
 
-/// Files of the kernel's own that naming its functions needs.
+/// The kernel's pseudo-files that are needed for kernel symbols.
 pub const KERNEL_FILES: [&str; 3] = ["/proc/kallsyms", "/proc/stat", "/proc/sys/kernel/osrelease"];
 
-/// File systems whose files the kernel makes up: to open or read one may wait, take what is there from others, or do something.
+/// File systems of pseudo-files: opening or reading them may block, consume data meant for others, or have side
+/// effects.
 ///
 /// # Sources
-/// `include/uapi/linux/magic.h` of Linux 6.18; those of configfs, fusectl, mqueue, `rpc_pipefs` and nfsd stand beside their code.
+/// `include/uapi/linux/magic.h` of Linux 6.18; those of configfs, fusectl, mqueue, `rpc_pipefs` and nfsd are in their
+/// source.
 const KERNEL_FILE_SYSTEMS: [(&str, u64); 24] = [
     ("apparmorfs", 0x5a3c_69f0),
     ("binfmt_misc", 0x4249_4e4d),
@@ -142,20 +144,20 @@ const KERNEL_FILE_SYSTEMS: [(&str, u64); 24] = [
     ("xenfs", 0xabba_1974),
 ];
 
-/// Whether an open file, of which nothing may have been read yet, is one that the kernel makes up.
+/// Whether an open file, from which nothing must have been read yet, is a pseudo-file.
 fn is_of_kernel(handle: &File) -> Result<bool, Missing> {
     let kind = rustix::fs::fstatfs(handle).map_err(|_| Missing::Unreadable)?.f_type;
     Ok(KERNEL_FILE_SYSTEMS.iter().any(|&(_, magic)| u64::try_from(kind) == Ok(magic)))
 }
 
-/// The modules of the file system.
+/// The modules in the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileModules {
     roots: Vec<PathBuf>,
     debug_dirs: Vec<PathBuf>,
     debuginfod_cache: Option<PathBuf>,
     has_recorded_inodes: bool,
-    /// Of mounts, by their numbers, looked for when first needed.
+    /// Devices of mounts by mount ID, read on first use.
     devices: OnceLock<BTreeMap<u64, (u32, u32)>>,
 }
 
@@ -172,20 +174,20 @@ impl Default for FileModules {
 }
 
 impl FileModules {
-    /// The files of this machine, with their debug files under `/usr/lib/debug`.
+    /// The files of this machine, with debug files under `/usr/lib/debug`.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Looks under `root`, a copy of the recorded machine's files, before the path itself.
+    /// Adds `root`, a copy of the recorded machine's files, which takes precedence over the path itself.
     #[must_use]
     pub fn with_root(mut self, root: impl Into<PathBuf>) -> Self {
         self.roots.push(root.into());
         self
     }
 
-    /// Looks for debug files in `dir/.build-id/xx/yyyy.debug`, before the directories named so far.
+    /// Adds a directory of debug files, `dir/.build-id/xx/yyyy.debug`, which takes precedence over those added before.
     #[must_use]
     pub fn with_debug_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.debug_dirs.insert(0, dir.into());
@@ -203,7 +205,7 @@ impl FileModules {
         self.debuginfod_cache.as_ref().map(|dir| dir.join(build_id.to_string()).join(kind))
     }
 
-    /// The recording was made on another machine: inode numbers mean nothing here, build ids decide.
+    /// For a recording from another machine: inode numbers are meaningless here, build IDs decide.
     #[must_use]
     pub fn from_another_machine(mut self) -> Self {
         self.has_recorded_inodes = false;
@@ -238,7 +240,7 @@ impl Resolver for FileModules {
         self.debug_dirs.iter().map(|dir| dir.join(&name)).chain(in_roots).chain(fetched).collect()
     }
 
-    /// Beside the module, in `.debug` there, and under the debug directories by the module's path.
+    /// Next to the module, in `.debug` there, and under the debug directories at the module's path.
     ///
     /// # Sources
     /// GDB manual, "Debugging Information in Separate Files".
@@ -248,7 +250,7 @@ impl Resolver for FileModules {
         let beside = [dir.join(name), dir.join(".debug").join(name)];
         let below = |root: &PathBuf| Some(root.join(dir.strip_prefix("/").ok()?).join(name));
         let candidates = beside.into_iter().chain(self.debug_dirs.iter().filter_map(below));
-        // A link to the module itself would be no more than the module.
+        // A link to the module itself has nothing to add.
         candidates.filter(|candidate| candidate != path).collect()
     }
 
@@ -264,16 +266,16 @@ impl Resolver for FileModules {
 }
 
 impl FileModules {
-    /// Opens a regular file for reading, as [`Resolver::open`] does, or [`Resolver::open_inode`] if `only` this inode will do.
+    /// Opens a regular file for reading, like [`Resolver::open`], or with `only` like [`Resolver::open_inode`].
     ///
     /// # Errors
-    /// As theirs.
+    /// Those of these functions.
     pub fn open_file(&self, path: &Path, only: Option<Inode>) -> Result<(File, FileStat), Missing> {
         let missing = |error: std::io::Error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::NotFound,
             _ => Missing::Unreadable,
         };
-        // Looked at before it is opened: to open a device may set it going, and to open a pipe lets its writer go on.
+        // Examined before it is opened: opening a device may start it, and opening a pipe unblocks its writer.
         let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map_err(missing)?;
         let metadata = handle.metadata().map_err(missing)?;
         if !metadata.is_file() {
@@ -293,11 +295,11 @@ impl FileModules {
         Ok((file, FileStat { dev_major, dev_minor, inode, ..FileStat::of(&metadata) }))
     }
 
-    /// Device and inode of an open file as mappings show them, and so recordings. stat(2) may tell others: btrfs gives the
-    /// device of the subvolume, overlayfs that of the layer.
+    /// Device and inode of an open file as shown for mappings, and so in recordings. stat(2) may differ: btrfs returns
+    /// the device of the subvolume, overlayfs that of the layer.
     ///
     /// # Sources
-    /// proc(5), `/proc/PID/mountinfo` and `/proc/PID/fdinfo`; before Linux 5.14 no inode is in the latter.
+    /// proc(5), `/proc/PID/mountinfo` and `/proc/PID/fdinfo`; before Linux 5.14 the latter has no inode.
     fn shown_identity(&self, file: &File) -> Option<(u32, u32, u64)> {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
@@ -307,7 +309,7 @@ impl FileModules {
     }
 }
 
-/// The devices of this process's mounts, by their numbers.
+/// The devices of this process's mounts, by mount ID.
 fn devices_of_mounts() -> BTreeMap<u64, (u32, u32)> {
     let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let device = |line: &str| {
@@ -322,7 +324,7 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {
     i128::from(seconds).saturating_mul(1_000_000_000).saturating_add(i128::from(nanoseconds))
 }
 
-/// Major and minor number of a `st_dev`.
+/// Major and minor number of an `st_dev`.
 ///
 /// # Sources
 /// glibc `bits/sysmacros.h`.

@@ -1,4 +1,4 @@
-//! Rules of functions by their offset in a file, for walks in the kernel.
+//! Rules of functions by file offset, for walks in the kernel.
 
 use super::unwind_sections::unwind_sections;
 use super::{ElfFile, FileStat, Opened, Segment};
@@ -6,23 +6,23 @@ use fpprof_unwind::{Arch, Module, ModuleId, Modules, TruncatedReason, Unwinder};
 use std::fs::File;
 use std::ops::Range;
 
-/// Files that are kept open, and most bytes of their sections.
+/// The most files kept open, and the most bytes of their sections.
 const MAX_FILES: usize = 8;
 const MAX_BYTES: usize = 128 << 20;
-/// Most ranges of one answer.
+/// The most ranges returned at once.
 const MAX_RANGES: usize = 1 << 18;
 
-/// The files whose rules were asked for last, so that none is read anew for each function.
+/// A cache of files whose rules were requested recently, so that they are not read again for each function.
 #[derive(Debug, Default)]
 pub struct RuleFiles {
-    /// The last one first. `None` of a file that has no rules.
+    /// Most recently used first. `None` for a file without rules.
     files: Vec<(FileStat, Option<RuleFile>)>,
 }
 
 impl RuleFiles {
-    /// The rules of the functions in these parts of an ELF file, as [`Unwinder::function_rules`] gives them. Parts and rules
-    /// are ranges of offsets in the file; parts must ascend, and rules ascend and do not overlap. `None` where there are none:
-    /// not an x86-64 ELF file.
+    /// The rules of the functions in these parts of an ELF file, as [`Unwinder::function_rules`] returns them. Parts
+    /// and rules are given as ranges of file offsets. Parts must be ascending; rules are ascending and do not overlap.
+    /// `None` if the file has no rules: it is not an x86-64 ELF file.
     #[must_use]
     pub fn rules(&mut self, file: File, parts: &[Range<u64>]) -> Option<Vec<(Range<u64>, u64)>> {
         let stat = FileStat::of(&file.metadata().ok()?);
@@ -43,7 +43,7 @@ impl RuleFiles {
     }
 }
 
-/// A file, its call frame information, and an unwinder that has met it alone.
+/// A file, its call frame information, and an unwinder for it alone.
 #[derive(Debug)]
 struct RuleFile {
     code: CodeFile,
@@ -71,7 +71,7 @@ impl RuleFile {
     fn read(opened: Opened) -> Option<Self> {
         let elf = ElfFile::new(opened).ok()?;
         let arch = elf.image().arch.filter(|&arch| arch == Arch::X86_64 && elf.is_64() && elf.image().little_endian)?;
-        // A debug file would have to be found first; code that only it describes has no rules.
+        // The debug file is not looked up; code that only it describes has no rules.
         let found = unwind_sections(&elf, arch, || None);
         let sections = found.sections;
         let all = [&sections.eh_frame, &sections.eh_frame_hdr, &sections.debug_frame];
@@ -94,7 +94,7 @@ impl RuleFile {
         found.ranges
     }
 
-    /// Adds the rules of the functions in a part that are not found yet.
+    /// Adds the rules of functions in a part that were not added yet.
     fn add_further(&mut self, segment: &Segment, part: Range<u64>, found: &mut Found) {
         let mut at = part.start.saturating_add(1).max(found.end()).next_multiple_of(ALIGNMENT);
         while at < part.end && found.ranges.len() < MAX_RANGES {
@@ -106,7 +106,7 @@ impl RuleFile {
         }
     }
 
-    /// Adds the rules of the function at an offset, behind those that were found.
+    /// Adds the rules of the function at an offset, after those already found.
     fn add_function(&mut self, segment: &Segment, offset: u64, found: &mut Found) {
         let to_svma = segment.svma.wrapping_sub(segment.file_offset);
         let end = segment.file_offset.saturating_add(segment.file_bytes);
@@ -121,23 +121,23 @@ impl RuleFile {
     }
 }
 
-/// Functions begin at multiples of this, but for the few that a program asks otherwise for.
+/// Usual alignment of functions; few programs have functions with a smaller one.
 const ALIGNMENT: u64 = 16;
 
-/// Rules so far.
+/// The rules found so far.
 #[derive(Debug, Default)]
 struct Found {
     ranges: Vec<(Range<u64>, u64)>,
 }
 
 impl Found {
-    /// Where they end.
+    /// End of the last range.
     fn end(&self) -> u64 {
         self.ranges.last().map_or(0, |(range, _)| range.end)
     }
 }
 
-/// The segment of code that holds part of a file, or its beginning.
+/// The code segment that contains a part of a file, or its beginning.
 fn code_segment(segments: &[Segment], part: &Range<u64>) -> Option<Segment> {
     let holds = |segment: &&Segment| {
         let end = segment.file_offset.saturating_add(segment.file_bytes);
@@ -151,8 +151,8 @@ mod tests {
     use super::RuleFiles;
     use std::fs::File;
 
-    /// Check that functions of a real file have rules at their offsets, the same when they are asked for again, that two
-    /// offsets in one function give it once, and that other files have none.
+    /// Check that functions of a real file have rules at their offsets, the same when requested again, that two offsets
+    /// in one function return it once, and that other files have none.
     #[test]
     fn functions_of_this_program_have_rules() {
         let own = std::env::current_exe().expect("this program");

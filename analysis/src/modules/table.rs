@@ -1,4 +1,4 @@
-//! All modules of a recording, each read when first needed.
+//! All modules of a recording, each read on first use.
 
 use super::identity::{Verified, verify};
 use super::unwind_sections::{UnwindSections, sframe_sections, unwind_sections};
@@ -14,24 +14,25 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-/// The modules of a recording. Shared between threads; whoever needs a module first reads it.
+/// The modules of a recording. Shared between threads; the first thread to need a module reads it.
 ///
-/// [`ModuleId`] and [`FileIx`] number the same things; behind them are the modules of compiled code that a process gave call
-/// frame information of.
+/// [`ModuleId`] and [`FileIx`] are the same numbers, followed by the modules of JIT-compiled code with call frame
+/// information.
 #[derive(Debug)]
 pub struct ModuleTable<'a> {
     files: &'a [MappedFile],
     embedded: &'a [Embedded],
     resolver: &'a dyn Resolver,
-    /// Nanoseconds from the recording's clock to 1970, where the recording says.
+    /// Offset from the recording's clock to the time since 1970, in nanoseconds, if known.
     unix_offset_ns: Option<i128>,
     slots: Vec<Slot>,
     jit_codes: &'a JitCodes,
     arch: Arch,
     compiled: Vec<OnceLock<Box<Module>>>,
-    /// Unwind information of files whose bytes are in the recording, by where these bytes are: many files may have the same.
+    /// Unwind information of files whose bytes are in the recording, by the address of these bytes, which files may
+    /// share.
     of_bytes: Mutex<FxHashMap<usize, Arc<Unwinding>>>,
-    /// Code that was asked for, `None` where there is none: stacks of all processes end at the same few places.
+    /// Code that was requested, `None` if not available: stacks of all processes end at the same few places.
     code: RwLock<FxHashMap<Code, Option<Box<[u8]>>>>,
     /// The file whose code was read last.
     last_code: Mutex<Option<(FileIx, Option<ElfFile>)>>,
@@ -40,10 +41,10 @@ pub struct ModuleTable<'a> {
 /// A module, an SVMA and a length.
 type Code = (ModuleId, u64, usize);
 
-/// So many pieces of code are kept, some 80 bytes each.
+/// The most pieces of code cached, about 80 bytes each.
 const MAX_CODE: usize = 1 << 15;
 
-/// Where a module's bytes are.
+/// The location of a module's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location<'a> {
     /// In a file.
@@ -57,15 +58,15 @@ struct Slot {
     found: OnceLock<Result<Found, Missing>>,
     unwinding: OnceLock<Result<Arc<Unwinding>, TruncatedReason>>,
     by_sframe: OnceLock<Result<Module, TruncatedReason>>,
-    /// A stack went through it.
+    /// A stack passed through it.
     is_used: AtomicBool,
 }
 
-/// What a module is unwound by.
+/// The unwind information of a module.
 #[derive(Debug)]
 struct Unwinding {
     module: Module,
-    /// The module has more call frame information than is read.
+    /// The module has more call frame information than the limit.
     is_too_much: bool,
 }
 
@@ -84,7 +85,7 @@ enum Source {
 }
 
 impl<'a> ModuleTable<'a> {
-    /// The modules that `timeline` has mapped, found by `resolver`. Nothing is opened yet.
+    /// The modules mapped in `timeline`, found by `resolver`. Nothing is opened yet.
     #[must_use]
     pub fn new(timeline: &'a Timeline, meta: &Meta, resolver: &'a dyn Resolver) -> Self {
         let files = timeline.files();
@@ -107,24 +108,24 @@ impl<'a> ModuleTable<'a> {
         }
     }
 
-    /// What was mapped.
+    /// The mapped file.
     #[must_use]
     pub fn file(&self, ix: FileIx) -> Option<&'a MappedFile> {
         self.files.get(ix.0 as usize)
     }
 
-    /// What the headers of a module say, once it is found and verified.
+    /// The headers of a module, once it is found and verified.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why the module is not available.
     pub fn image(&self, ix: FileIx) -> Result<&Image, Missing> {
         self.found(ix).map(|found| &found.image)
     }
 
-    /// Opens a verified module again, for more of its bytes.
+    /// Opens a verified module again, to read more of it.
     ///
     /// # Errors
-    /// Why there is none; [`Missing::Modified`] when it changed since it was verified.
+    /// Why the module is not available; [`Missing::Modified`] if it changed since it was verified.
     pub fn open(&self, ix: FileIx) -> Result<ElfFile, Missing> {
         match &self.found(ix)?.source {
             Source::Embedded(embedded) => self.open_embedded(*embedded),
@@ -135,10 +136,10 @@ impl<'a> ModuleTable<'a> {
         }
     }
 
-    /// Where the bytes of a verified module are.
+    /// The location of a verified module's bytes.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why the module is not available.
     pub fn location(&self, ix: FileIx) -> Result<Location<'_>, Missing> {
         match &self.found(ix)?.source {
             Source::Embedded(embedded) => {
@@ -148,7 +149,7 @@ impl<'a> ModuleTable<'a> {
         }
     }
 
-    /// Opens the debug file of a module: the one of its build id, else the one that the module names.
+    /// Opens the debug file of a module: the one with its build ID, else the one that the module names.
     #[must_use]
     pub fn open_debug(&self, ix: FileIx) -> Option<ElfFile> {
         let found = self.found(ix).ok()?;
@@ -159,29 +160,29 @@ impl<'a> ModuleTable<'a> {
         })
     }
 
-    /// Opens the debug file of a build id; one that has another build id is none.
+    /// Opens the debug file with a build ID. A file with another build ID is not accepted.
     #[must_use]
     pub fn open_debug_file(&self, build_id: BuildId) -> Option<ElfFile> {
         debug_file::by_build_id(self.resolver, build_id)
     }
 
-    /// Opens the file with what a module shares of the debug information in itself.
+    /// Opens the supplementary file of the debug information in a module.
     pub(crate) fn open_supplementary(&self, ix: FileIx, module: &ElfFile) -> Option<ElfFile> {
         let path = match self.location(ix).ok()? {
             Location::Path(path) => path,
-            // What it names may still be absolute.
+            // The link may still be absolute.
             Location::Bytes(_) => Path::new("/"),
         };
         debug_file::supplementary(self.resolver, module, path)
     }
 
-    /// Opens the file with the split DWARF of all units of a module, which is beside it.
+    /// Opens the package with the split DWARF of all units of a module, which is next to it.
     pub(crate) fn open_package(&self, ix: FileIx) -> Option<ElfFile> {
         let Location::Path(path) = self.location(ix).ok()? else { return None };
         debug_file::package(self.resolver, path)
     }
 
-    /// Opens the file with the split DWARF of a unit of a module: its name, and the folder it was compiled in.
+    /// Opens the file with the split DWARF of a module's unit, given by its name and the folder it was compiled in.
     pub(crate) fn open_split(&self, ix: FileIx, folder: &[u8], name: &[u8]) -> Option<ElfFile> {
         let beside = match self.location(ix).ok()? {
             Location::Path(path) => path.parent(),
@@ -190,7 +191,7 @@ impl<'a> ModuleTable<'a> {
         debug_file::split(self.resolver, beside, folder, name)
     }
 
-    /// The code that process `pid` compiled and gave call frame information of, with its modules.
+    /// The JIT-compiled code of process `pid` that has call frame information, with its modules.
     pub(crate) fn compiled_by(&self, pid: u32) -> Arc<[Mapping]> {
         let numbers = self.jit_codes.unwinding_of(pid);
         let mapping = |number: usize| {
@@ -201,7 +202,7 @@ impl<'a> ModuleTable<'a> {
         numbers.filter_map(mapping).collect()
     }
 
-    /// The module of compiled code, by its number.
+    /// The module of JIT-compiled code, by its number.
     fn compiled_module(&self, number: usize) -> Result<&Module, TruncatedReason> {
         let own = self.compiled.get(number).zip(self.jit_codes.unwinding().get(number));
         let (module, JitUnwinding { eh_frame_at, eh_frame, .. }) = own.ok_or(TruncatedReason::ModuleUnavailable)?;
@@ -211,7 +212,7 @@ impl<'a> ModuleTable<'a> {
         }))
     }
 
-    /// What was missing of modules that stacks went through, in words, sorted.
+    /// What is missing from modules on the stacks, as text, sorted.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let used = self.files.iter().zip(&self.slots).filter(|(_, slot)| slot.is_used.load(Ordering::Relaxed));
@@ -231,7 +232,7 @@ impl<'a> ModuleTable<'a> {
         warnings.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Notes that a stack goes through a module, so that what is missing of it is worth a warning.
+    /// Marks a module as used by a stack, so that missing parts are worth a warning.
     pub(crate) fn mark_used(&self, ix: FileIx) {
         if let Some(slot) = self.slots.get(ix.0 as usize) {
             slot.is_used.store(true, Ordering::Relaxed);
@@ -263,7 +264,7 @@ impl<'a> ModuleTable<'a> {
     fn try_candidate(&self, file: &MappedFile, candidate: Candidate) -> Result<Found, Missing> {
         let Candidate { path, has_recorded_inodes } = candidate;
         let identity = &file.identity;
-        // A build id decides alone, and is only known from the file.
+        // A build ID decides alone, and is only known from the file.
         let opened = if has_recorded_inodes && identity.inode != 0 && identity.build_id.is_none() {
             self.resolver.open_inode(&path, (identity.dev_major, identity.dev_minor, identity.inode))?
         } else {
@@ -283,7 +284,7 @@ impl<'a> ModuleTable<'a> {
         debug_file::from_bytes(Arc::clone(&module.bytes))
     }
 
-    /// What a module is unwound by; that of the same bytes is loaded once.
+    /// The unwind information of a module. Files with the same bytes share it.
     fn unwinding(&self, ix: FileIx) -> Result<Arc<Unwinding>, TruncatedReason> {
         let Ok(Location::Bytes(bytes)) = self.location(ix) else { return self.load_unwinding(ix).map(Arc::new) };
         let at = bytes.as_ptr().addr();
@@ -292,7 +293,7 @@ impl<'a> ModuleTable<'a> {
             return Ok(Arc::clone(known));
         }
         let loaded = Arc::new(self.load_unwinding(ix)?);
-        // Another thread may have been first.
+        // Another thread may have been faster.
         Ok(Arc::clone(of_bytes().entry(at).or_insert(loaded)))
     }
 
@@ -349,7 +350,7 @@ impl Modules for ModuleTable<'_> {
     }
 }
 
-/// The same modules with the rows of their `.sframe` sections.
+/// The same modules, unwound by their `.sframe` sections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BySframe<'a>(pub(crate) &'a ModuleTable<'a>);
 

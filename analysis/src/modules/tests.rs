@@ -29,7 +29,7 @@ fn timeline(file: &MappedFile, embedded: Option<ModuleBytes>) -> Timeline {
     Timeline::new([mapping].into_iter().chain(embedded.map(Sideband::Module)))
 }
 
-/// What a table says of one file.
+/// Looks up a single file in a table.
 fn look(file: &MappedFile, embedded: Option<ModuleBytes>, resolver: &dyn Resolver) -> Result<Image, Missing> {
     let timeline = timeline(file, embedded);
     let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), resolver);
@@ -40,8 +40,8 @@ fn open(path: &Path) -> ElfFile {
     ElfFile::new(FileModules::new().open(path).unwrap()).unwrap()
 }
 
-/// Check the bias of the usual layouts: position-independent, linked at its addresses, and a mapping that begins
-/// inside its segment.
+/// Check the bias of the usual layouts: position-independent, position-dependent, and a mapping that begins inside its
+/// segment.
 #[test]
 fn bias_of_usual_files() {
     let pie = image(&[(0, 0x600, 0, false), (0x1000, 0x2345, 0x1000, true), (0x4000, 0x100, 0x5000, false)]);
@@ -52,22 +52,22 @@ fn bias_of_usual_files() {
     assert_eq!(pie.bias(0x7f00_0000_1000, 0x9000, 0x1000), None, "no segment holds this offset");
 }
 
-/// Check that the segment's own address and offset decide, where they differ from each other and between segments.
+/// Check that the segment's own address and offset are used, if they differ from each other and between segments.
 #[test]
 fn bias_of_segments_that_are_not_congruent() {
-    // As the forked lld of some browsers lays them out.
+    // The layout of the forked lld of some browsers.
     let shifted = image(&[(0, 0x2_8450, 0x20_0000, false), (0x2_8460, 0x5_0000, 0x22_9460, true)]);
     assert_eq!(shifted.bias(0x5555_0022_9000, 0x2_8000, 0x5_1000), Some(0x5555_0000_0000));
-    // Text was mapped from the middle of the page that the segment before it ends in.
+    // Text is mapped from the middle of the page in which the previous segment ends.
     let shared = image(&[(0x1000, 0x1480, 0x1000, true), (0x2480, 0x2000, 0x40_2480, true)]);
     assert_eq!(shared.bias(0x10_1000, 0x1000, 0x2000), Some(0x10_0000));
     assert_eq!(shared.bias(0x50_2000, 0x2000, 0x3000), Some(0x10_0000), "the whole extent of the second segment");
-    // A data segment that holds the same offset does not win over code.
+    // A data segment that contains the same offset does not take precedence over code.
     let overlapping = image(&[(0, 0x9000, 0, false), (0x2000, 0x1000, 0x8000, true)]);
     assert_eq!(overlapping.bias(0x10_8000, 0x2000, 0x1000), Some(0x10_0000));
 }
 
-/// Check that absurd segments overflow nothing.
+/// Check that invalid segments cause no overflow.
 #[test]
 fn bias_of_hostile_segments() {
     let hostile = image(&[(u64::MAX - 5, u64::MAX, u64::MAX, true), (0, u64::MAX, u64::MAX - 1, true)]);
@@ -75,7 +75,7 @@ fn bias_of_hostile_segments() {
     assert_eq!(hostile.svmas(), None);
 }
 
-/// Check that a file is accepted by its build id, whatever its inode: a copy is the same module.
+/// Check that a file is accepted by its build ID, whatever its inode: a copy is the same module.
 #[test]
 fn equal_build_ids_are_equal_modules() {
     let dir = TestDir::new();
@@ -88,7 +88,7 @@ fn equal_build_ids_are_equal_modules() {
     assert!(found.segments.iter().any(|segment| segment.executable));
 }
 
-/// Check that a file of another build is refused by its build id, and by its inode where there is none.
+/// Check that a file of another build is refused by its build ID, or without one by its inode.
 #[test]
 fn a_replaced_file_is_refused() {
     let dir = TestDir::new();
@@ -106,7 +106,7 @@ fn a_replaced_file_is_refused() {
     }
 }
 
-/// Check that a file without build id that was written to since it was mapped is refused, though its inode is the same.
+/// Check that a file without build ID that was modified after it was mapped is refused, although its inode is the same.
 #[test]
 fn a_file_modified_in_place_is_refused() {
     let dir = TestDir::new();
@@ -118,8 +118,8 @@ fn a_file_modified_in_place_is_refused() {
     assert_eq!(look(&file, None, &FileModules::new()), Err(Missing::Modified));
 }
 
-/// Check that nothing but a regular ELF file is read: no directory, no pipe (and no waiting for one), no device, no
-/// text, nothing cut short, nothing outside through `..`.
+/// Check that only regular ELF files are read: no directory, no pipe (nor waiting for one), no device, no text, no
+/// truncated file, and nothing outside the root through `..`.
 #[test]
 fn only_regular_elf_files_are_read() {
     let dir = TestDir::new();
@@ -146,7 +146,7 @@ fn only_regular_elf_files_are_read() {
     assert_eq!(look(&path), Err(Missing::NotElf));
 }
 
-/// Check that a file is found under another root, where its inode means nothing but its build id must be right.
+/// Check that a file is found under another root, where its inode is ignored but its build ID must be right.
 #[test]
 fn another_root_is_searched() {
     let (dir, machine) = (TestDir::new(), TestDir::new());
@@ -163,7 +163,7 @@ fn another_root_is_searched() {
     assert_eq!(look(&mapped(&path, other), None, &resolver), Err(Missing::Replaced));
 }
 
-/// Check that bytes in the recording come before any file, so that a deleted program is whole.
+/// Check that bytes in the recording take precedence over any file, so that a deleted program is available.
 #[test]
 fn bytes_in_the_recording_come_first() {
     let dir = TestDir::new();
@@ -177,8 +177,8 @@ fn bytes_in_the_recording_come_first() {
     assert_eq!(look(&file, Some(module), &FileModules::new()).map(|image| image.build_id), Ok(identity.build_id));
 }
 
-/// Check that the bytes of one file are not taken for another with the same build id, which whoever makes a file chooses:
-/// the process that maps the real library gets the real library, and only the one that maps the copy gets the copy.
+/// Check that the bytes of one file are not used for another with the same build ID, which whoever builds a file
+/// chooses: a process that maps the real library gets the real library, and only one that maps the copy gets the copy.
 #[test]
 fn bytes_of_an_equal_build_id_are_not_another_files() {
     let dir = TestDir::new();
@@ -198,7 +198,8 @@ fn bytes_of_an_equal_build_id_are_not_another_files() {
     assert!(matches!(table.location(FileIx(1)), Ok(Location::Bytes(found)) if found == bytes));
 }
 
-/// Check that what is needed to unwind is loaded once for files with the same bytes in the recording, and for no others.
+/// Check that unwind information is loaded once for files with the same bytes in the recording, and separately for
+/// others.
 #[test]
 fn files_with_the_same_bytes_are_loaded_once() {
     let dir = TestDir::new();
@@ -218,7 +219,7 @@ fn files_with_the_same_bytes_are_loaded_once() {
     assert!(std::ptr::eq(first, second) && !std::ptr::eq(first, third));
 }
 
-/// Opens as the file system does, and remembers what.
+/// Opens files like the file system, and records which.
 #[derive(Debug, Default)]
 struct Watched {
     files: FileModules,
@@ -244,8 +245,8 @@ impl Resolver for Watched {
     }
 }
 
-/// Check that a module is opened when it is first asked for, that its unwind tables are whole, and that it is not
-/// opened for each look-up.
+/// Check that a module is opened on first use, that its unwind tables are complete, and that it is not opened for each
+/// look-up.
 #[test]
 fn modules_are_read_when_they_are_needed() {
     let dir = TestDir::new();
@@ -265,7 +266,7 @@ fn modules_are_read_when_they_are_needed() {
     assert_eq!(table.module(ModuleId(1)).err(), Some(TruncatedReason::ModuleUnavailable));
 }
 
-/// Check that a file that changes between its verification and its reading is refused.
+/// Check that a file that changes between verification and reading is refused.
 #[test]
 fn a_file_that_changes_after_it_was_verified_is_refused() {
     let dir = TestDir::new();
@@ -279,7 +280,7 @@ fn a_file_that_changes_after_it_was_verified_is_refused() {
     assert_eq!(table.open(FileIx(0)).err(), Some(Missing::Modified));
 }
 
-/// The ranges that a file's unwind tables cover.
+/// The ranges covered by a file's unwind tables.
 fn covered(path: &Path) -> Vec<(u64, u64)> {
     let file = mapped(path, FileIdentity::default());
     let (timeline, resolver) = (timeline(&file, None), FileModules::new());
@@ -289,7 +290,7 @@ fn covered(path: &Path) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Check that a file without section headers gives the same call frame information, by its program headers.
+/// Check that a file without section headers has the same call frame information, found by its program headers.
 #[test]
 fn call_frame_information_is_found_without_section_headers() {
     let dir = TestDir::new();
@@ -305,8 +306,8 @@ fn call_frame_information_is_found_without_section_headers() {
     assert_eq!(covered(&path), expected);
 }
 
-/// Check that all sections of call frame information of the same name count: two functions, each with the only entry of
-/// one of them.
+/// Check that all sections of call frame information with the same name are used: two functions, each with its only FDE
+/// in one of them.
 #[test]
 fn all_sections_of_call_frame_information_count() {
     const SOURCE: &str = "
@@ -348,7 +349,7 @@ second: nop
     assert_eq!(covered(&path), expected);
 }
 
-/// Check that an x32 program, 64-bit code in a 32-bit file, has its rows like any other.
+/// Check that an x32 program, 64-bit code in a 32-bit file, has rows like any other.
 #[test]
 fn x32_programs_have_rows() {
     const ALONE: &str = "int work(int n) { return n * 3; } void _start(void) { work(1); for (;;); }";
@@ -359,7 +360,7 @@ fn x32_programs_have_rows() {
     assert!(covered(&path).contains(&(svma, svma + bytes)));
 }
 
-/// Check that `.debug_frame` is read where it is compressed, and where it lies in the debug file of the build id.
+/// Check that `.debug_frame` is read if it is compressed, and if it is in the debug file with the build ID.
 #[test]
 fn debug_frame_is_found_compressed_and_in_debug_files() {
     let dir = TestDir::new();
@@ -375,7 +376,7 @@ fn debug_frame_is_found_compressed_and_in_debug_files() {
     let (svma, bytes) = symbols(&path)["work"];
     let has_work = |ranges: &[(u64, u64)]| ranges.contains(&(svma, svma + bytes));
     assert!(has_work(&covered(&path)));
-    // As binutils wrote it until 2.25: the section has another name.
+    // As written by binutils until 2.25: the section has another name.
     dir.run("objcopy", &["--compress-debug-sections=zlib-gnu", "program", "old"]);
     assert!(dir.run("readelf", &["-SW", "old"]).contains(".zdebug_frame"));
     assert!(has_work(&covered(&dir.path("old"))));
@@ -395,7 +396,7 @@ fn debug_frame_is_found_compressed_and_in_debug_files() {
     assert!(has_work(&ranges));
 }
 
-/// Check that a compressed section that claims to be far larger than its bytes can make it is not believed.
+/// Check that a compressed section that claims an excessive compression ratio is not read.
 #[test]
 fn compression_bombs_are_refused() {
     let dir = TestDir::new();
@@ -415,7 +416,7 @@ fn compression_bombs_are_refused() {
     assert_eq!(elf.read(section, 1 << 30), None);
 }
 
-/// Check that no cut and no flipped byte of a real file makes the parser panic or read without bounds.
+/// Check that no truncation and no flipped byte of a real file makes the parser panic or read without bounds.
 #[test]
 fn damaged_files_are_survived() {
     let dir = TestDir::new();

@@ -1,14 +1,14 @@
-//! What the unwinder needs of an ELF file.
+//! Reads the unwind information of an ELF file.
 
 use super::go::go_roots;
 use super::{ElfFile, Image, SectionInfo};
 use fpprof_unwind::{Arch, ModuleSections, Section};
 
-/// Most bytes of call frame information of a module, all sections together. The largest known (browsers, LLVM) have some
-/// 40 MiB; an index of all entries takes as much again.
+/// The most bytes of call frame information of a module, all sections together. The largest known (browsers, LLVM) have
+/// about 40 MiB; an index of all FDEs takes as much again.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What is still read of a module.
+/// The remaining budget of a module.
 struct Left {
     bytes: u64,
     is_spent: bool,
@@ -17,13 +17,13 @@ struct Left {
 /// The call frame information of a module.
 pub(super) struct UnwindSections {
     pub(super) sections: ModuleSections,
-    /// There is more than is read.
+    /// There is more than the limit.
     pub(super) is_too_much: bool,
 }
 
-/// The call frame information of `elf`, and what it lacks from its debug file.
+/// The call frame information of `elf`, complemented by its debug file.
 ///
-/// `debug` is asked for only when the file has no `.debug_frame` of its own; stripping moves it there.
+/// `debug` is called only if the file has no `.debug_frame` of its own; stripping moves it to the debug file.
 pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() -> Option<ElfFile>) -> UnwindSections {
     let sections = elf.sections();
     let named = |name: &[u8]| find(&sections, name);
@@ -60,7 +60,7 @@ pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() ->
     UnwindSections { sections, is_too_much: left.is_spent }
 }
 
-/// What the unwinder needs to go by `.sframe` alone; `None` without it.
+/// The input for unwinding by `.sframe` alone; `None` without that section.
 pub(super) fn sframe_sections(elf: &ElfFile, arch: Arch) -> Option<ModuleSections> {
     let sections = elf.sections();
     let section = find(&sections, b".sframe")?;
@@ -76,8 +76,8 @@ pub(super) fn sframe_sections(elf: &ElfFile, arch: Arch) -> Option<ModuleSection
     })
 }
 
-/// Several `.eh_frame` sections as one: what lies between them reads as terminators, which are passed over. `None` where
-/// they lie too far apart to be read as one.
+/// Several `.eh_frame` sections as one: the gaps between them read as terminators, which are skipped. `None` if they
+/// are too far apart.
 fn joined(elf: &ElfFile, sections: &[SectionInfo]) -> Option<Section> {
     let parts: Vec<&SectionInfo> = sections.iter().filter(|section| section.name == b".eh_frame").collect();
     let start = parts.iter().map(|part| part.svma).min()?;
@@ -105,7 +105,7 @@ impl Left {
     }
 }
 
-/// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: both reach to the end of their segment at most.
+/// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: both extend at most to the end of their segment.
 ///
 /// # Sources
 /// LSB 5.0 Core §10.6.2 (`.eh_frame_hdr`): version, three encodings, then the encoded address of `.eh_frame`; every

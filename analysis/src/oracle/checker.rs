@@ -1,4 +1,4 @@
-//! One instruction: the true stack, every strategy's stack, and the verdicts.
+//! Checks one instruction: the true stack, every strategy's stack, and the verdicts.
 
 use super::TrueFrame;
 use super::history::History;
@@ -14,10 +14,10 @@ use fpprof_recording::model::{Arch, CaptureMode, Sample};
 use fpprof_unwind::{ModuleId, Modules, StackRef, row_at};
 use std::sync::Arc;
 
-/// What the samples carry: the whole stack, and no chain that anyone took.
+/// The contents of the samples: the whole stack, and no frame-pointer chain.
 const MODE: CaptureMode = CaptureMode::Dwarf { stack_bytes: u32::MAX };
 
-/// Checks instructions while what is mapped stays the same.
+/// Checks instructions while the mappings do not change.
 #[derive(Debug)]
 pub struct Checker<'a> {
     modules: &'a ModuleTable<'a>,
@@ -30,7 +30,7 @@ pub struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// A checker for the last state of a process in a timeline.
+    /// Creates a checker for the last state of a process in a timeline.
     #[must_use]
     pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>, pid: u32, strategies: &[Strategy]) -> Self {
         let key = timeline.place(pid, pid, u64::MAX).space;
@@ -45,19 +45,19 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The rule of the code at an address, as the kernel gets it for its walks.
+    /// The rule of the code at an address, as the kernel's walks use it.
     pub fn rule(&mut self, address: u64) -> Option<u64> {
         let mapping = self.space.space.find(address).filter(|mapping| mapping.executable)?;
         self.rules.find(self.modules, mapping.module?, address.wrapping_sub(mapping.bias))
     }
 
-    /// Walks by call frame information that the samples carried, as far as they were asked for.
+    /// Returns and resets the counts of the samples' kernel walks, as far as strategies used them.
     pub fn take_kernel_walks(&mut self) -> KernelWalks {
         self.walker.take_kernel_walks()
     }
 
     /// Compares every strategy's stack with the shadow stack of the thread. `sample` is what a sample taken before the
-    /// instruction would carry: registers, the stack, and where it ends. `false` when the true stack is not known.
+    /// instruction would have: registers, the stack, and its end. `false` if the true stack is not known.
     pub fn check(&mut self, instruction: u64, sample: &Sample, shadow: &ShadowStack, tally: &mut Tally) -> bool {
         let Some(regs) = &sample.user_regs else { return false };
         let word = |address: u64| {
@@ -84,9 +84,9 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// How many frames of a stack are judged, if not all: those up to where a run-time library ends it by its own rule. Go's goes
-/// over from a goroutine's stack to its scheduler's and back by ways of its own, and its tracebacks stop there, too
-/// (`runtime/traceback.go`). Who goes on is neither right nor wrong.
+/// Number of frames of a stack to judge, if not all: those up to where a run-time library ends the stack by its own
+/// rule. Go's switches from a goroutine's stack to its scheduler's and back in its own ways, and its tracebacks stop
+/// there, too (`runtime/traceback.go`). A strategy that continues is neither right nor wrong.
 fn judged_frames(modules: &ModuleTable<'_>, space: &PlacedSpace, truth: &[TrueFrame]) -> Option<usize> {
     let is_root = |(index, frame): (usize, &TrueFrame)| {
         let Site { file, svma } = place(space, frame.address.wrapping_sub(u64::from(index > 0)));
@@ -97,7 +97,7 @@ fn judged_frames(modules: &ModuleTable<'_>, space: &PlacedSpace, truth: &[TrueFr
     (n_frames < truth.len()).then_some(n_frames)
 }
 
-/// Leaves out all but the first frames of every stack.
+/// Truncates every stack to the first frames.
 fn end_at(n_frames: usize, truth: &mut Vec<TrueFrame>, stacks: &mut [StackRef<'_>]) {
     truth.truncate(n_frames);
     if let Some(last) = truth.last_mut() {
@@ -118,7 +118,7 @@ fn place(space: &PlacedSpace, address: u64) -> Site {
     }
 }
 
-/// The row our unwinder follows at a site. Sites without one count as one function for each 256 bytes.
+/// Our unwinder's row at a site. Sites without one are grouped by 256 bytes.
 fn row(modules: &ModuleTable<'_>, site: Site) -> RowThere {
     let nearby = Site { svma: site.svma & !0xff, ..site };
     let none = |words: String| RowThere { words, entry: nearby };
@@ -135,20 +135,20 @@ fn row(modules: &ModuleTable<'_>, site: Site) -> RowThere {
     }
 }
 
-/// The strategies that can be checked in this build, in the order they are reported.
+/// The strategies that this build can check, in the order they are reported.
 #[must_use]
 pub fn available_strategies() -> Vec<Strategy> {
     let all = [Strategy::Fp, Strategy::Dwarf, Strategy::Cfi, Strategy::Elfutils, Strategy::Libunwind];
     all.into_iter().filter(|&strategy| check_strategy(strategy).is_ok()).collect()
 }
 
-/// Whether a strategy can be checked in this build.
+/// Whether this build can check a strategy.
 ///
 /// # Errors
 /// Why not.
 pub fn check_strategy(strategy: Strategy) -> Result<(), StrategyError> {
     match strategy {
-        // Nothing was recorded: its walks are made at each instruction.
+        // Not recorded: the walks are made at each instruction.
         Strategy::Cfi => Ok(()),
         other => other.check(&History::new(0, 0).meta()),
     }

@@ -1,4 +1,4 @@
-//! What an instruction does to the stack of calls.
+//! Classifies an instruction by what it does to the call stack.
 
 use super::turn::sets_stack_pointer;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
@@ -11,21 +11,21 @@ pub const MAX_INSTRUCTION_BYTES: usize = 15;
 /// The shortest call: `call *%rax`.
 const MIN_CALL_BYTES: usize = 2;
 
-/// What an instruction means to a shadow stack. x86-64.
+/// What an instruction means for a shadow stack. x86-64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// Pushes the address behind it and goes elsewhere.
+    /// Pushes its return address and jumps.
     Call {
-        /// The address behind it: what it pushes.
+        /// The address after the call, which it pushes.
         return_address: u64,
     },
-    /// A call of the instruction behind it, which is a way to learn the instruction pointer and calls nothing.
+    /// A call of the next instruction, which reads the instruction pointer and is not a real call.
     ReadIp,
-    /// Takes an address from the stack and goes there.
+    /// Pops an address and jumps there.
     Return,
-    /// Goes where a register or memory says, and touches no stack.
+    /// An indirect jump; does not change the stack.
     Jump,
-    /// Gives the stack pointer a value that is not its old one with something added.
+    /// Sets the stack pointer to a value other than its old one plus an offset.
     SetStackPointer,
     /// Enters the kernel.
     Syscall,
@@ -35,18 +35,18 @@ pub enum Flow {
     Other,
 }
 
-/// What the instruction at `ip` does; `bytes` are those from there on. Bytes that are no instruction do nothing: the
-/// program gets SIGILL there.
+/// Classifies the instruction at `ip`; `bytes` are the code there. Invalid instructions are [`Flow::Other`]: the
+/// program gets SIGILL.
 #[must_use]
 pub fn flow(bytes: &[u8], ip: u64) -> Flow {
     let mut decoder = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE);
     let instruction = decoder.decode();
     match instruction.mnemonic() {
-        // A near branch has target 0 when it is indirect.
+        // The target of an indirect near branch is 0.
         Mnemonic::Call if instruction.near_branch_target() == instruction.next_ip() => Flow::ReadIp,
         Mnemonic::Call => Flow::Call { return_address: instruction.next_ip() },
         Mnemonic::Ret => Flow::Return,
-        // One that names its target stays in its function, or is a tail call.
+        // A direct jump stays in its function, or is a tail call.
         Mnemonic::Jmp if instruction.is_jmp_short_or_near() => Flow::Other,
         Mnemonic::Jmp => Flow::Jump,
         Mnemonic::Syscall => Flow::Syscall,
@@ -58,7 +58,7 @@ pub fn flow(bytes: &[u8], ip: u64) -> Flow {
     }
 }
 
-/// Whether a call ends at the end of `bytes`, which lie before `address`.
+/// Whether a call ends at the end of `bytes`, which precede `address`.
 #[must_use]
 pub fn ends_in_call(bytes: &[u8], address: u64) -> bool {
     (MIN_CALL_BYTES..=bytes.len()).any(|len| {
@@ -75,7 +75,7 @@ pub fn ends_in_call(bytes: &[u8], address: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Check that every way to call is a call, with the address behind it, prefixes or not.
+    /// Check that every kind of call is recognised, with its return address, with or without prefixes.
     #[test]
     fn calls_push_the_address_behind_them() {
         let calls: [&[u8]; 6] = [
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Check that a call before an address is seen, and that other bytes are none.
+    /// Check that a call before an address is recognised, and that other bytes are not.
     #[test]
     fn calls_before_addresses_are_seen() {
         assert!(ends_in_call(&[0x90, 0x90, 0xe8, 0x10, 0, 0, 0], 0x1000));
@@ -102,8 +102,8 @@ mod tests {
         assert!(!ends_in_call(&[], 0x1000));
     }
 
-    /// Check that a call of the next instruction is none, that jumps and returns are told apart, and that bytes that
-    /// are no instruction, or too few, do nothing.
+    /// Check that a call of the next instruction is not a call, that jumps and returns are distinguished, and that
+    /// invalid or truncated instructions do nothing.
     #[test]
     fn others_are_what_they_are() {
         assert_eq!(flow(&[0xe8, 0, 0, 0, 0, 0x58], 0x1000), Flow::ReadIp);

@@ -1,4 +1,4 @@
-//! What was mapped while a process was stepped, as the events a recording would have of it.
+//! What was mapped while a process was stepped, as the events of a recording.
 
 use crate::address_space::Timeline;
 use fpprof_recording::model::{
@@ -19,11 +19,11 @@ pub struct LiveMapping {
     pub start: u64,
     /// First address above.
     pub end: u64,
-    /// Offset into the file, bytes.
+    /// Offset in the file, bytes.
     pub file_offset: u64,
-    /// Path as `/proc/PID/maps` has it; empty for anonymous memory.
+    /// Path as in `/proc/PID/maps`; empty for anonymous memory.
     pub path: Vec<u8>,
-    /// Which file it is.
+    /// The file's identity.
     pub identity: FileIdentity,
 }
 
@@ -38,44 +38,44 @@ pub struct History {
 }
 
 impl History {
-    /// A process with nothing mapped yet; the clock starts at 0 here, which is `start_unix_ns` after 1970.
+    /// A process without mappings. The clock is 0 here, at `start_unix_ns` after 1970.
     #[must_use]
     pub fn new(pid: u32, start_unix_ns: u64) -> Self {
         Self { pid, events: Vec::new(), present: BTreeMap::new(), start_unix_ns, last_ns: 0 }
     }
 
-    /// The process.
+    /// The process ID.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What happened, in order.
+    /// The events, in order.
     #[must_use]
     pub fn events(&self) -> &[Sideband] {
         &self.events
     }
 
-    /// The time of a sample that is taken now: later than all before it.
+    /// The time of a sample taken now: later than all before it.
     pub fn sampled(&mut self, time_ns: u64) -> u64 {
         self.last_ns = time_ns.max(self.last_ns.saturating_add(1));
         self.last_ns
     }
 
-    /// The process has this name from now on.
+    /// Sets the process's name from now on.
     pub fn named(&mut self, name: &[u8], time_ns: u64) {
         let (time_ns, pid) = (self.sampled(time_ns), self.pid);
         let comm = Comm { time_ns, pid, tid: pid, comm: name.to_vec(), exec: false, start_ticks: 0 };
         self.events.push(Sideband::Comm(comm));
     }
 
-    /// Takes the mappings of now. `false` when nothing changed.
+    /// Updates the mappings. `false` if nothing changed.
     pub fn update(&mut self, mappings: Vec<LiveMapping>, time_ns: u64) -> bool {
         let new: BTreeMap<u64, LiveMapping> = mappings.into_iter().map(|mapping| (mapping.start, mapping)).collect();
         if new == self.present {
             return false;
         }
-        // Later than the change before, whatever the clock says: order is what counts.
+        // Later than the previous change, whatever the clock says: only the order matters.
         let time_ns = time_ns.max(self.last_ns.saturating_add(2));
         self.last_ns = time_ns;
         let gone = self.present.values().filter(|old| new.get(&old.start) != Some(old));
@@ -87,7 +87,7 @@ impl History {
         true
     }
 
-    /// Keeps the bytes of a module that no file holds.
+    /// Stores the bytes of a module that is not in a file.
     pub fn add_module(&mut self, path: &[u8], bytes: Vec<u8>) {
         let module = ModuleBytes { path: path.to_vec(), identity: FileIdentity::default(), bytes };
         self.events.push(Sideband::Module(module));
@@ -99,7 +99,7 @@ impl History {
         Timeline::new(self.events.iter().cloned())
     }
 
-    /// What a recording would say of itself, for [`crate::modules::ModuleTable::new`].
+    /// Metadata as of a recording, for [`crate::modules::ModuleTable::new`].
     #[must_use]
     pub fn meta(&self) -> Meta {
         Meta {
@@ -150,8 +150,8 @@ mod tests {
         content.iter().map(|mapping| (mapping.start, mapping.end, mapping.file.map(|file| file.0))).collect()
     }
 
-    /// Check that the last state of a history is what was mapped last, also where a file took another's place, and
-    /// that files keep their numbers.
+    /// Check that the last state of a history has the latest mappings, also if a file was replaced by another, and that
+    /// files keep their numbers.
     #[test]
     fn the_present_is_what_was_mapped_last() {
         let mut history = History::new(7, 0);

@@ -1,10 +1,10 @@
-//! The oracle: what the stack of a program really is at every instruction, and which strategy sees it so.
+//! The oracle: the true stack of a program at every instruction, and which strategies find it.
 //!
-//! You provide a program's instructions one by one, as something that steps it sees them: what each did to the stack
-//! of calls ([`flow`]), the registers and the stack bytes before it (as a sample), and what was mapped ([`History`]).
-//! In turn a [`ShadowStack`] knows the true frames, a [`Checker`] compares every strategy's stack with them
-//! ([`verdict`]), a [`Tally`] counts, and [`summarise`] names functions, files and compilers ([`Verification`]).
-//! Nothing here runs or stops a process.
+//! You provide a program's instructions one by one, as seen when stepping it: what each did to the call stack
+//! ([`flow`]), the registers and the stack bytes before it (as a sample), and what was mapped ([`History`]). In turn a
+//! [`ShadowStack`] knows the true frames, a [`Checker`] compares every strategy's stack with them ([`verdict`]), a
+//! [`Tally`] counts, and [`summarise`] names functions, files and compilers ([`Verification`]). Nothing here runs or
+//! stops a process.
 
 mod checker;
 mod flow;

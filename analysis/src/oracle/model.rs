@@ -5,56 +5,57 @@ use crate::shown_frame::ShownFrame;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What stepping one program through gave.
+/// The result of stepping through a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verification {
-    /// What ran, and how.
+    /// The run.
     pub run: VerifiedRun,
     /// Instructions at which every strategy was compared with the true stack.
     pub checked: u64,
-    /// Those of them whose stacks were judged only up to where Go's run-time library ends a stack: how its scheduler's stack
-    /// and the goroutine's belong together, it alone knows.
+    /// Those whose stacks were judged only up to where Go's run-time library ends a stack, since only that knows how
+    /// its scheduler's stack and the goroutine's are connected.
     #[serde(default)]
     pub partly_judged: u64,
-    /// Instructions that were to be checked, whose true stack is not known, by reason.
+    /// Instructions that should have been checked, but whose true stack is not known, by reason.
     pub excluded: BTreeMap<String, u64>,
-    /// Each strategy over all checked instructions, in the order they were asked for.
+    /// Each strategy over all checked instructions, in the requested order.
     pub strategies: Vec<StrategyVerdicts>,
-    /// How the walks by the kernel's code ended, and whether the copied stacks say the same; `None` without the strategy `cfi`.
+    /// Ends of the walks by the kernel's code, and their agreement with copied stacks; `None` without the strategy
+    /// `cfi`.
     #[serde(default)]
     pub kernel_walks: Option<KernelWalks>,
-    /// By function: most checked instructions first.
+    /// By function, most checked instructions first.
     pub functions: Vec<Group>,
     /// By file.
     pub files: Vec<Group>,
-    /// By compiler, as the files say: `DW_AT_producer`, else `.comment`.
+    /// By compiler, according to the files: `DW_AT_producer`, else `.comment`.
     pub compilers: Vec<Group>,
-    /// Disagreements that were asked for.
+    /// The requested disagreements.
     pub disagreements: Vec<Mismatch>,
-    /// What was left out or went wrong, in words.
+    /// What was left out or went wrong, as text.
     pub warnings: Vec<String>,
 }
 
-/// What ran, and how.
+/// The run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VerifiedRun {
     /// Program and arguments, lossily as UTF-8.
     pub command: Vec<String>,
-    /// How it ended, in words, such as `exited with status 0`.
+    /// How it ended, as text, such as `exited with status 0`.
     pub ended: String,
     /// Instructions stepped, over all threads. One that repeats (`rep`) counts once.
     pub instructions: u64,
-    /// One in so many was checked, chosen at random.
+    /// One in this many instructions was checked, chosen at random.
     pub every: u64,
-    /// So many were not checked at the start.
+    /// Instructions at the start that were not checked.
     pub skipped: u64,
-    /// Only windows of so many instructions, on average, were stepped; `None` if all were.
+    /// Mean length of the windows of instructions that were stepped; `None` if all were.
     pub window: Option<u64>,
-    /// One in so many calls, returns and jumps began a window, chosen at random.
+    /// One in this many calls, returns and jumps began a window, chosen at random.
     pub leap: Option<u64>,
-    /// The seed of what was chosen at random; `None` if all instructions were checked.
+    /// The seed of the random choices; `None` if all instructions were checked.
     pub seed: Option<u64>,
-    /// What happened meanwhile, by name: calls, signals, threads, stack switches, processes not followed.
+    /// Events during the run, by name: calls, signals, threads, stack switches, processes not followed.
     pub events: BTreeMap<String, u64>,
 }
 
@@ -63,15 +64,15 @@ pub struct VerifiedRun {
 pub struct StrategyVerdicts {
     /// The strategy.
     pub name: String,
-    /// Every frame and nothing else.
+    /// Every frame and no other.
     pub exact: u64,
     /// Exact stacks that end as truncated or broken: the strategy did not recognise the root.
     pub roots_missed: u64,
-    /// Right as far as they go, and they say why they go no further: by stop reason.
+    /// Right as far as they go, with a reason why they end: by stop reason.
     pub truncated: BTreeMap<String, u64>,
-    /// Not right, and they say so: by flag, or by what the stack is broken for.
+    /// Wrong but flagged: by flag, or by the reason why the stack is broken.
     pub flagged: BTreeMap<String, u64>,
-    /// Not right, and nothing says so: by what is wrong.
+    /// Wrong and not flagged: by what is wrong.
     pub wrong: BTreeMap<String, u64>,
     /// Stacks in which the frame above the leaf is not the leaf's caller.
     pub leaf_skips: LeafSkips,
@@ -80,11 +81,11 @@ pub struct StrategyVerdicts {
 /// Stacks in which the frame above the leaf is not the leaf's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LeafSkips {
-    /// As the oracle knows.
+    /// According to the oracle.
     pub real: u64,
-    /// As the strategy flags.
+    /// Flagged by the strategy.
     pub flagged: u64,
-    /// Flagged, and rightly.
+    /// Flagged correctly.
     pub both: u64,
 }
 
@@ -95,11 +96,11 @@ pub struct Group {
     pub name: String,
     /// Base name of the file, for a function; empty otherwise.
     pub file: String,
-    /// Its instructions that were checked.
+    /// Its checked instructions.
     pub checked: u64,
     /// Stacks with the leaf in it, by strategy in the order of [`Verification::strategies`].
     pub leaf: Vec<Verdicts>,
-    /// Stacks that went wrong, or ended early, at a frame in it, by strategy. `exact` is 0 here.
+    /// Stacks that went wrong or ended early at one of its frames, by strategy. `exact` is always 0.
     pub broke: Vec<Verdicts>,
 }
 
@@ -110,32 +111,32 @@ pub struct Verdicts {
     pub exact: u64,
     /// Right as far as they go.
     pub truncated: u64,
-    /// Not right, and said so.
+    /// Wrong but flagged.
     pub flagged: u64,
-    /// Not right, and nothing said so.
+    /// Wrong and not flagged.
     pub wrong: u64,
 }
 
-/// One disagreement with the true stack.
+/// A disagreement with the true stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// Instructions that ran before.
+    /// Number of instructions executed before.
     pub instruction: u64,
-    /// Whose.
+    /// The strategy that disagrees.
     pub strategy: String,
-    /// Where the program was: function and offset.
+    /// The current function and offset.
     pub place: String,
-    /// The frame whose row led astray, or at which the walk ended.
+    /// The frame whose row was wrong, or at which the walk ended.
     pub culprit: String,
     /// Its address in the file, SVMA.
     pub culprit_svma: u64,
     /// Its file.
     pub culprit_file: String,
-    /// Our unwinder's row there, in words.
+    /// Our unwinder's row there, as text.
     pub row: String,
     /// The true frames, leaf first.
     pub truth: Vec<ShownFrame>,
-    /// What every strategy saw.
+    /// The stack of every strategy.
     pub stacks: Vec<JudgedStack>,
 }
 

@@ -1,12 +1,12 @@
-//! Which compiler made the code at an address.
+//! Finds the compiler of the code at an address.
 
 use crate::address_space::FileIx;
 use crate::modules::{ElfFile, ModuleTable};
 use gimli::{AttributeValue, DwarfSections, EndianSlice, LittleEndian, SectionId};
 
-/// Most bytes of all debug sections together; a file with more is asked for its `.comment` only.
+/// The most bytes of all debug sections together; for a file with more, only `.comment` is read.
 const MAX_DWARF_BYTES: u64 = 256 << 20;
-/// Most bytes of `.comment`.
+/// The most bytes of `.comment`.
 const MAX_COMMENT_BYTES: u64 = 64 << 10;
 /// Longest name of a compiler.
 const MAX_NAME_BYTES: usize = 120;
@@ -14,10 +14,10 @@ const MAX_NAME_BYTES: usize = 120;
 /// The compilers of a file.
 #[derive(Debug, Default)]
 pub(super) struct Producers {
-    /// Ascending by start: first SVMA, first above, index into `names`.
+    /// Ascending by start: (first SVMA, first SVMA above, index into `names`).
     units: Vec<(u64, u64, usize)>,
     names: Vec<String>,
-    /// What the file as a whole says.
+    /// The compilers of the file as a whole.
     comment: Option<String>,
 }
 
@@ -92,14 +92,14 @@ impl Producers {
     }
 }
 
-/// `GNU C17 12.2.0` of `GNU C17 12.2.0 -mtune=generic -O2`.
+/// Strips the flags: `GNU C17 12.2.0` from `GNU C17 12.2.0 -mtune=generic -O2`.
 fn compiler(producer: &str) -> String {
     let words = producer.split_whitespace().take_while(|word| !word.starts_with('-'));
     let name: Vec<&str> = words.collect();
     bounded(&name.join(" "))
 }
 
-/// The strings of `.comment`, each once: a program has one for every compiler, its start-up files included.
+/// The distinct strings of `.comment`, one for every compiler, including those of start-up files.
 fn comment(elf: &ElfFile) -> Option<String> {
     let sections = elf.sections();
     let section = sections.iter().find(|section| section.name == b".comment")?;
@@ -107,7 +107,7 @@ fn comment(elf: &ElfFile) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     for text in bytes.split(|&byte| byte == 0).filter(|text| !text.is_empty()).take(16) {
         let name = bounded(&String::from_utf8_lossy(text));
-        // The linker signs as well.
+        // The linker is listed, too.
         if !names.contains(&name) && !name.starts_with("Linker:") {
             names.push(name);
         }
@@ -123,7 +123,8 @@ fn bounded(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Check that flags are no part of a compiler's name, and that an address outside every unit has the file's.
+    /// Check that flags are not part of a compiler's name, and that an address outside all units has the file's
+    /// compiler.
     #[test]
     fn compilers_are_found_by_address() {
         assert_eq!(compiler("GNU C17 12.2.0 -mtune=generic -march=x86-64 -g -O2"), "GNU C17 12.2.0");

@@ -1,59 +1,59 @@
-//! The shadow stack of a thread: who called whom, by calls and stack pointers alone.
+//! The shadow stack of a thread: its callers, derived from calls and stack pointers alone.
 //!
 //! ```text
 //! call                     push (return address, its slot)
-//! any instruction          drop what lies below the stack pointer: return, longjmp, exception, pop
-//! pop of a return address  it is in a register: keep it until a jump, or until something else is in its slot
+//! any instruction          drop entries below the stack pointer: return, longjmp, exception, pop
+//! pop of a return address  it is in a register: keep it until a jump, or until its slot is overwritten
 //! signal handler entered   push the interrupted instruction, then (restorer, its slot)
-//! stack pointer elsewhere  another stack: suspend this one, begin or resume that one
+//! stack pointer elsewhere  another stack: suspend this one, begin or resume the other
 //! ```
 //!
-//! Another stack is one that the stack pointer is set to, and that lies outside what this one has used: stacks of
-//! coroutines may share a mapping. Where the beginning of one was not seen (Go moves stacks), nothing is said of it.
+//! Another stack is one that the stack pointer is set to outside the range this one has used: stacks of coroutines may
+//! share a mapping. If the beginning of a stack was not seen (Go moves stacks), its frames are unknown.
 //!
-//! A tail call is a jump and leaves no trace, as it leaves none on the stack. A return that no call was made for is a
-//! jump. Nothing here reads frame pointers, call frame information or symbols.
+//! A tail call is a jump, and leaves no trace here or on the stack. A return without a matching call counts as a jump.
+//! Frame pointers, call frame information and symbols are not used.
 
 use std::ops::Range;
 
-/// Most suspended stacks remembered; programs with more coroutines have the oldest ones excluded when they go on.
+/// The most suspended stacks kept; in programs with more coroutines the oldest ones are unknown when they resume.
 const MAX_PARKED: usize = 4096;
-/// Most frames remembered, over all stacks of a thread. Infinite recursion meets the end of its stack before.
+/// The most frames kept, over all stacks of a thread. Infinite recursion reaches the end of its stack before.
 const MAX_ENTRIES: usize = 4 << 20;
-/// A stack goes on this close to where it was left: a context switch saves its stack pointer with or without the
+/// A stack resumes this close to where it was left: a context switch saves its stack pointer with or without the
 /// return address and saved registers.
 const RESUME_BYTES: u64 = 128;
-/// A stack ends at most so far above the first stack pointer seen in it: its first function pops its return address, and
-/// what it was given.
+/// A stack extends at most this far above the first stack pointer seen in it: its first function pops its return
+/// address and its arguments.
 const ABOVE_FIRST_BYTES: u64 = 64;
-/// A signal frame on the same stack begins at most so far below the interrupted stack pointer: the red zone, the
+/// A signal frame on the same stack begins at most this far below the interrupted stack pointer: the red zone, the
 /// registers, and the extended state with its 8 KiB of tiles.
 ///
 /// # Sources
 /// `get_sigframe` in the kernel's `arch/x86/kernel/signal.c`; AMX state in Intel SDM vol. 1, §13.
 const MAX_SIGNAL_FRAME_BYTES: u64 = 32 << 10;
 
-/// A frame as it is.
+/// A true frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrueFrame {
-    /// The present instruction, an interrupted one, or a return address. AVMA.
+    /// The current instruction, an interrupted one, or a return address. AVMA.
     pub address: u64,
-    /// The caller's stack pointer after the return; `None` for the outermost frame, which returns to nowhere.
+    /// The caller's stack pointer after the return; `None` for the outermost frame.
     pub cfa: Option<u64>,
 }
 
 /// Why the true stack of an instruction is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unknown {
-    /// The stack pointer has moved to another stack, and the code that moved it has not gone where it is going.
+    /// The stack pointer was set to another stack, but the jump to the code that runs there is still to come.
     BetweenStacks,
-    /// A return address on the stack is not the one that the call put there: the frame will not return to its caller.
+    /// A return address on the stack is not the one that the call pushed: the frame will not return to its caller.
     ReturnAddressOverwritten,
-    /// More frames than are remembered.
+    /// More frames than the limit.
     TooDeep,
-    /// The beginning of the stack was not seen: a stack was entered in the middle of its calls for the first time.
+    /// The beginning of the stack was not seen: it was first entered in the middle of its calls.
     BeginningNotSeen,
-    /// The stack pointer was set to a caller's frame, as `longjmp` does, and the jump there is still to come.
+    /// The stack pointer was set to a caller's frame, as `longjmp` does, but the jump there is still to come.
     BetweenFrames,
 }
 
@@ -71,12 +71,12 @@ impl Unknown {
     }
 }
 
-/// What a move of the stack pointer meant.
+/// The meaning of a change of the stack pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
-    /// Frames were left, so many, or none.
+    /// The same stack; this many frames were left.
     Within(usize),
-    /// Another stack.
+    /// A switch to another stack.
     ToOtherStack,
 }
 
@@ -85,43 +85,43 @@ enum Entry {
     Call {
         return_address: u64,
         slot: u64,
-        /// It was popped by something else than a return: `vfork` keeps it in a register, and pushes it again.
+        /// It was popped by something other than a return: `vfork` keeps it in a register, and pushes it again.
         is_popped: bool,
     },
-    /// A handler runs above this: where it was interrupted, and the stack pointer there.
+    /// A handler runs: `ip` and `sp` are those of the interrupted code.
     Signal { ip: u64, sp: u64, frame: u64 },
 }
 
 impl Entry {
-    /// With the stack pointer above this, the entry is gone.
+    /// The entry is dropped when the stack pointer is above this.
     fn limit(self) -> u64 {
         match self {
             Self::Call { slot, is_popped, .. } => slot.saturating_add(if is_popped { 8 } else { 0 }),
-            // The handler has returned, and the restorer runs, with the stack pointer one word above the frame.
+            // The handler has returned and the restorer runs, with the stack pointer one word above the frame.
             Self::Signal { frame, .. } => frame.saturating_add(8),
         }
     }
 }
 
-/// What lies below the first entry of a stack.
+/// What precedes the first entry of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Base {
     /// Nothing.
     Root,
-    /// The stack the thread was on before.
+    /// The stack that the thread was on before.
     Previous,
-    /// Not known yet: nothing was called here, and it was not jumped into either.
+    /// Not known yet: nothing was called here, and it was not jumped into.
     Undecided,
     /// Frames that were not seen.
     Unseen,
 }
 
-/// What a stack begins with when it is jumped into.
+/// The state of a stack when it is jumped into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstWord {
-    /// The word at the stack pointer: a return address, or 0 where there is none.
+    /// The word at the stack pointer: a return address, or 0 if there is none.
     pub return_address: u64,
-    /// A call stands before it: the stack was not made new, as `makecontext` makes it, but moved here.
+    /// The word follows a call: the stack is not new, as those of `makecontext`, but was moved here.
     pub is_after_call: bool,
 }
 
@@ -131,7 +131,7 @@ struct Segment {
     entries: Vec<Entry>,
     /// The last stack pointer in it.
     sp: u64,
-    /// The first one, above which nothing of it lies.
+    /// The first stack pointer in it, above which it has no frames.
     first_sp: u64,
 }
 
@@ -140,12 +140,12 @@ impl Segment {
         Self { base, entries: Vec::new(), sp, first_sp: sp }
     }
 
-    /// Whether the stack pointer lies in what the stack uses.
+    /// Whether the stack pointer is in the range the stack uses.
     const fn contains(&self, sp: u64) -> bool {
         sp >= self.sp.saturating_sub(RESUME_BYTES) && sp <= self.first_sp.saturating_add(ABOVE_FIRST_BYTES)
     }
 
-    /// Whether a function went on here from the stack before, and may go back there without a word.
+    /// Whether a function continued here from the previous stack, and may return there without notice.
     fn is_excursion(&self) -> bool {
         matches!(self.base, Base::Previous | Base::Undecided)
             && !matches!(self.entries.first(), Some(Entry::Signal { .. }))
@@ -155,19 +155,19 @@ impl Segment {
 /// The shadow stack of one thread.
 #[derive(Debug, Clone)]
 pub struct ShadowStack {
-    /// The present stack last.
+    /// The current stack is last.
     segments: Vec<Segment>,
     parked: Vec<Segment>,
     n_entries: usize,
     is_too_deep: bool,
-    /// The stack was changed, and nothing was called, returned or jumped to since.
+    /// The stack was switched, and nothing was called, returned or jumped to since.
     is_settling: bool,
-    /// Frames were left by no return, and nothing was called, returned or jumped to since.
+    /// Frames were left without a return, and nothing was called, returned or jumped to since.
     is_leaving: bool,
 }
 
 impl ShadowStack {
-    /// A thread that begins with this stack pointer: nobody called it.
+    /// A thread that begins with this stack pointer and without a caller.
     #[must_use]
     pub fn new(sp: u64) -> Self {
         Self {
@@ -180,10 +180,10 @@ impl ShadowStack {
         }
     }
 
-    /// A call was made: its return address is in `slot`.
+    /// Records a call that stored its return address in `slot`.
     pub fn called(&mut self, return_address: u64, slot: u64) {
         if self.is_undecided() {
-            // The function that changed stacks goes on, and calls from the new one.
+            // The function that switched stacks continues, and calls from the new one.
             self.decide(slot, Base::Previous);
         }
         if self.has_popped() && self.innermost_slot() == Some(slot) {
@@ -197,7 +197,7 @@ impl ShadowStack {
         }
     }
 
-    /// A handler was entered with stack pointer `frame`, where `restorer` is its return address.
+    /// Records the entry of a handler with stack pointer `frame`, whose return address is `restorer`.
     pub fn interrupted(&mut self, ip: u64, sp: u64, frame: u64, restorer: u64) {
         let is_same_stack = sp.checked_sub(frame).is_some_and(|below| below <= MAX_SIGNAL_FRAME_BYTES);
         if !is_same_stack {
@@ -210,7 +210,7 @@ impl ShadowStack {
         }
     }
 
-    /// A handler went back to what it interrupted. `false` when none was entered.
+    /// Records the return of a handler to what it interrupted. `false` if no handler was entered.
     pub fn resumed(&mut self, sp: u64) -> bool {
         let has_signal = |segment: &Segment| segment.entries.iter().any(|entry| matches!(entry, Entry::Signal { .. }));
         let Some(index) = self.segments.iter().rposition(has_signal) else { return false };
@@ -231,8 +231,8 @@ impl ShadowStack {
         true
     }
 
-    /// The stack pointer changed within the same stack. Gives the number of frames that were left. `word` reads this
-    /// stack.
+    /// Records a change of the stack pointer within the same stack; returns the number of frames that were left. `word`
+    /// reads this stack.
     #[inline]
     pub fn moved(&mut self, sp: u64, word: impl FnOnce(u64) -> Option<u64>) -> usize {
         let is_alone = self.segments.len() == 1;
@@ -249,7 +249,7 @@ impl ShadowStack {
             }
             Some(Entry::Call { slot, return_address, is_popped: is_popped @ true }) if sp <= *slot => {
                 *is_popped = false;
-                // What was popped is on the stack again, or the function has thrown it away.
+                // The return address is on the stack again, or the function has discarded it.
                 if word(*slot) != Some(*return_address) {
                     self.pop();
                 }
@@ -263,16 +263,16 @@ impl ShadowStack {
         }
     }
 
-    /// The stack pointer changed by so much that it may be in another stack. `vma` gives the bounds of the memory an
-    /// address lies in.
+    /// Records a change of the stack pointer by so much that it may be in another stack. `vma` returns the bounds of
+    /// the mapping that contains an address.
     pub fn moved_far(&mut self, sp: u64, vma: impl Fn(u64) -> Option<Range<u64>>) -> Moved {
         let moved = self.change_stack(sp, vma);
         self.is_settling |= moved == Moved::ToOtherStack;
         moved
     }
 
-    /// The stack pointer was set to a value that is not its old one with something added, however near: what was not
-    /// used of this stack yet is another one.
+    /// Records that the stack pointer was set to a value other than its old one plus an offset, however near: if it is
+    /// outside the used range of this stack, it is another one.
     pub fn was_set(&mut self, sp: u64) -> Moved {
         let is_here = self.segments.last().is_some_and(|top| top.contains(sp));
         if (is_here && !self.parked.iter().any(|segment| segment.contains(sp))) || self.went_back(sp) {
@@ -301,25 +301,25 @@ impl ShadowStack {
         Moved::ToOtherStack
     }
 
-    /// The stack pointer was set to another place in the same stack.
+    /// Moves the stack pointer within the same stack.
     fn set(&mut self, sp: u64) -> usize {
         let n_left = self.moved(sp, |_| None);
-        // That is no pop.
+        // This was not a pop.
         self.is_leaving |= n_left > 0;
         n_left
     }
 
-    /// A stack that other stacks were switched to from, and that was left for good or so it seemed, goes on.
+    /// Resumes a stack that was switched away from, and seemed to be abandoned.
     fn resume_parked(&mut self, sp: u64) -> bool {
         let Some(index) = self.parked.iter().rposition(|segment| is_near(segment, sp)) else { return false };
         let mut segment = self.parked.remove(index);
         if segment.entries.first().is_none_or(|outermost| sp > outermost.limit()) {
-            // Begun anew.
+            // Its memory is used anew.
             self.recount();
             return false;
         }
         if segment.base == Base::Previous {
-            // Another stack lies below it now, or none.
+            // Another stack now precedes it, or none.
             segment.base = Base::Unseen;
         }
         self.park_top();
@@ -328,7 +328,7 @@ impl ShadowStack {
         true
     }
 
-    /// A stack below the present one goes on: where it was left, or else where `is_here` says.
+    /// Resumes a stack below the current one: where it was left, or else where `is_here` says.
     fn resume_suspended(&mut self, sp: u64, is_here: impl Fn(&Segment) -> bool) -> bool {
         let suspended = self.segments.get(..self.segments.len().saturating_sub(1)).unwrap_or_default();
         let left = suspended.iter().rposition(|segment| is_near(segment, sp));
@@ -340,8 +340,8 @@ impl ShadowStack {
         true
     }
 
-    /// Leaves stacks that a function only went on to, when the stack pointer is back where it came from. `false` when it
-    /// is not.
+    /// Drops stacks on which a function merely continued, if the stack pointer is back where it came from. `false` if
+    /// it is not.
     fn went_back(&mut self, sp: u64) -> bool {
         let mut n_left = 0_usize;
         for pair in self.segments.windows(2).rev() {
@@ -360,9 +360,8 @@ impl ShadowStack {
         false
     }
 
-    /// A jump whose target the instruction does not name, or a return, was made, with `first` at the stack pointer then.
-    /// On a new stack that enters its first function, as `makecontext` makes it; elsewhere it may be a tail call, and
-    /// nothing changes.
+    /// Records an indirect jump, or a return, with `first` at the stack pointer. On a new stack this enters its first
+    /// function, as set up by `makecontext`; elsewhere it may be a tail call, and nothing changes.
     #[inline]
     pub fn jumped(&mut self, sp: u64, first: impl FnOnce() -> Option<FirstWord>) {
         self.is_settling = false;
@@ -374,7 +373,7 @@ impl ShadowStack {
             return;
         }
         match first() {
-            // Into the middle of a function, as Go goes back to a goroutine: who called that one was not seen.
+            // Into the middle of a function, as Go resumes a goroutine: its callers were not seen.
             None => self.decide(sp, Base::Unseen),
             Some(first) => {
                 self.decide(sp, if first.is_after_call { Base::Unseen } else { Base::Root });
@@ -389,9 +388,9 @@ impl ShadowStack {
         self.segments.last().is_some_and(|top| top.base == Base::Undecided)
     }
 
-    /// Says what the present stack begins with, which is in use from here on.
+    /// Decides what precedes the current stack, which is in use from now on.
     fn decide(&mut self, sp: u64, base: Base) {
-        // What used this memory before is gone: Go begins each excursion to a thread's own stack at the same address.
+        // Earlier users of this memory are gone: Go begins each excursion to a thread's own stack at the same address.
         self.parked.retain(|segment| !segment.contains(sp));
         self.recount();
         if let Some(top) = self.segments.last_mut() {
@@ -399,7 +398,7 @@ impl ShadowStack {
         }
     }
 
-    /// The highest address of the present stack that a frame is known at.
+    /// The highest address of the current stack with a known frame.
     #[must_use]
     pub fn top_slot(&self) -> Option<u64> {
         self.segments.last()?.entries.first().map(|entry| entry.limit())
@@ -414,7 +413,7 @@ impl ShadowStack {
         }
     }
 
-    /// The frames of the present moment, leaf first, into `out`. `word` reads the present stack, as far as it can.
+    /// Writes the current frames, leaf first, to `out`. `word` reads the current stack, as far as it can.
     ///
     /// # Errors
     /// Why they are not known.
@@ -437,7 +436,7 @@ impl ShadowStack {
             for entry in segment.entries.iter().rev() {
                 match *entry {
                     Entry::Call { return_address, slot, is_popped } => {
-                        // Only the present stack is at hand.
+                        // Only the current stack can be read.
                         if depth == 0 && !is_popped && word(slot).is_some_and(|present| present != return_address) {
                             return Err(Unknown::ReturnAddressOverwritten);
                         }
@@ -477,14 +476,14 @@ impl ShadowStack {
         matches!(top, Some(Entry::Call { is_popped: true, .. }))
     }
 
-    /// Drops the innermost frame of the present stack.
+    /// Drops the innermost frame of the current stack.
     fn pop(&mut self) {
         if self.segments.last_mut().is_some_and(|top| top.entries.pop().is_some()) {
             self.n_entries = self.n_entries.saturating_sub(1);
         }
     }
 
-    /// Drops the frames below a stack pointer in the present stack.
+    /// Drops the frames below a stack pointer in the current stack.
     fn left_below(&mut self, sp: u64) -> usize {
         let Some(top) = self.segments.last_mut() else { return 0 };
         let before = top.entries.len();
@@ -497,7 +496,7 @@ impl ShadowStack {
         left
     }
 
-    /// Suspends the present stack, if it can go on: one with a signal's handler cannot, it was jumped out of.
+    /// Suspends the current stack. One with a signal handler is dropped, since it was jumped out of and cannot resume.
     fn park_top(&mut self) {
         let Some(top) = self.segments.pop() else { return };
         let is_handler = matches!(top.entries.first(), Some(Entry::Signal { .. }));
@@ -517,7 +516,7 @@ impl ShadowStack {
     }
 }
 
-/// Whether a stack was left at this stack pointer.
+/// Whether a stack was left near this stack pointer.
 const fn is_near(segment: &Segment, sp: u64) -> bool {
     segment.sp.abs_diff(sp) <= RESUME_BYTES
 }

@@ -1,4 +1,4 @@
-//! From counts by instruction to functions, files and compilers.
+//! Sums up counts by instruction to functions, files and compilers.
 
 use super::model::{Group, JudgedStack, Mismatch, StrategyVerdicts, Verdicts, Verification, VerifiedRun};
 use super::producers::Producers;
@@ -12,10 +12,10 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
-/// A name for generated code.
+/// Name of generated code.
 const NO_FILE: &str = "[generated code]";
 
-/// Names everything a run has counted. `modules` are those of its whole history.
+/// Names all counts of a run. `modules` are those of its whole history.
 #[must_use]
 pub fn summarise(run: VerifiedRun, tally: &Tally, modules: &ModuleTable<'_>, n_threads: NonZeroUsize) -> Verification {
     let wanted = wanted(tally);
@@ -129,14 +129,14 @@ struct Namer<'a> {
 }
 
 impl Namer<'_> {
-    /// The function itself, not what is inlined into it: only it has a frame.
+    /// The function itself, not functions inlined into it: only it has a frame.
     fn symbol(&self, site: Site) -> Option<String> {
         self.symbols.function(site.file?, site.svma).map(str::to_owned)
     }
 
     fn function(&self, site: Site) -> String {
         self.symbol(site).unwrap_or_else(|| match site.file {
-            // Code of one file without names is one line of the table.
+            // All unnamed code of one file shares a row of the table.
             Some(_) => format!("[{}]", self.base_name(site)),
             None => NO_FILE.to_owned(),
         })

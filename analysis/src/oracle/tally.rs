@@ -1,4 +1,4 @@
-//! Counting verdicts: over all, by the instruction, and by what broke the stack.
+//! Counts verdicts: in total, by instruction, and by what broke the stack.
 
 use super::model::LeafSkips;
 use super::shadow::Unknown;
@@ -11,10 +11,10 @@ use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// Most different instructions told apart. Generated code may make more; they are counted in the totals only.
+/// The most distinct instructions counted. Generated code may have more; they are counted in the totals only.
 const MAX_SITES: usize = 8 << 20;
 
-/// An instruction, wherever its file is mapped.
+/// An instruction, independent of where its file is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// Its file; `None` for generated code.
@@ -23,47 +23,47 @@ pub struct Site {
     pub svma: u64,
 }
 
-/// How many of each class: exact, truncated, flagged, wrong.
+/// Counts by class: exact, truncated, flagged, wrong.
 pub(super) type Classes = [u64; 4];
 
-/// A frame that is shown.
+/// A frame for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) address: u64,
     pub(super) cfa: Option<u64>,
-    /// Where to look up its name.
+    /// The site to symbolise.
     pub(super) site: Site,
 }
 
-/// A disagreement that is kept to be shown.
+/// A disagreement kept for display.
 #[derive(Debug, Clone)]
 pub(super) struct StoredDisagreement {
     pub(super) strategy: usize,
     pub(super) instruction: u64,
     pub(super) site: Site,
-    /// The frame whose row led astray or ended the walk.
+    /// The frame whose row was wrong or ended the walk.
     pub(super) culprit: Site,
     pub(super) row: String,
     pub(super) truth: Vec<Shown>,
-    /// What every strategy saw.
+    /// The stack of every strategy.
     pub(super) stacks: Vec<(Verdict, Vec<Shown>)>,
 }
 
-/// What unwind information there is at a site.
+/// The unwind information at a site.
 #[derive(Debug, Clone)]
 pub(super) struct RowThere {
-    /// The row, in words, or why there is none.
+    /// The row, as text, or why there is none.
     pub(super) words: String,
-    /// Where its entry begins: what is wrong with a function is shown once.
+    /// Start of its FDE: a faulty function is shown once.
     pub(super) entry: Site,
 }
 
-/// Which disagreements are kept to be shown.
+/// Which disagreements to keep for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// At most so many.
+    /// The most that are kept.
     pub max: usize,
-    /// Of this strategy.
+    /// The strategy that must disagree.
     pub strategy: Strategy,
 }
 
@@ -72,13 +72,13 @@ pub struct Wanted {
 pub struct Tally {
     pub(super) strategies: Vec<Strategy>,
     pub(super) checked: u64,
-    /// Those of them whose stacks were judged up to a root of the program's own.
+    /// Checked instructions whose stacks were judged only up to a root of the program's own.
     pub(super) partly_judged: u64,
     pub(super) walks: KernelWalks,
     pub(super) unknown: BTreeMap<Unknown, u64>,
     pub(super) totals: Vec<BTreeMap<Verdict, u64>>,
     pub(super) leaf_skips: Vec<LeafSkips>,
-    /// Exact stacks that do not say so.
+    /// Exact stacks that are not complete.
     pub(super) roots_missed: Vec<u64>,
     pub(super) sites: FxHashMap<Site, Box<[Classes]>>,
     pub(super) culprits: FxHashMap<Site, Box<[Classes]>>,
@@ -89,7 +89,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing counted yet.
+    /// A tally without counts.
     #[must_use]
     pub fn new(strategies: &[Strategy], wanted: Wanted) -> Self {
         Self {
@@ -116,23 +116,23 @@ impl Tally {
         &self.strategies
     }
 
-    /// Walks by call frame information that a checker has judged.
+    /// Adds kernel walks that a checker has judged.
     pub fn add_walks(&mut self, walks: KernelWalks) {
         self.walks.merge(walks);
     }
 
-    /// An instruction whose true stack is not known.
+    /// Counts an instruction whose true stack is not known.
     pub(super) fn count_unknown(&mut self, why: Unknown) {
         let n = self.unknown.entry(why).or_default();
         *n = n.saturating_add(1);
     }
 
-    /// An instruction whose stacks are judged up to a root of the program's own.
+    /// Counts an instruction whose stacks are judged only up to a root of the program's own.
     pub(super) fn count_partly_judged(&mut self) {
         self.partly_judged = self.partly_judged.saturating_add(1);
     }
 
-    /// What every strategy saw at an instruction. `place` gives the site of an address, for a look-up.
+    /// Counts every strategy's stack at an instruction. `place` returns the site of a look-up address.
     pub(super) fn count(
         &mut self,
         instruction: u64,
@@ -253,7 +253,7 @@ fn bump(
     }
 }
 
-/// The frame whose row, or whose frame pointer, gave the first wrong frame or ended the walk.
+/// The frame whose row, or frame pointer, gave the first wrong frame or ended the walk.
 fn culprit<'a>(stack: StackRef<'a>, truth: &[TrueFrame], by: Match) -> Option<&'a Frame> {
     let pairs = stack.frames.iter().zip(truth);
     let right = pairs.clone().take_while(|(frame, truth)| {
@@ -263,7 +263,7 @@ fn culprit<'a>(stack: StackRef<'a>, truth: &[TrueFrame], by: Match) -> Option<&'
     let n_right = right.count();
     let is_wrong_cfa = stack.frames.get(n_right).zip(truth.get(n_right)).is_some_and(|(f, t)| f.address == t.address);
     let index = if is_wrong_cfa { n_right } else { n_right.saturating_sub(1) };
-    // An end that came too early is the last frame's.
+    // A premature end is due to the last frame.
     let is_end = n_right == stack.frames.len() && !matches!(stack.stop, StopReason::Complete(_));
     if is_end { stack.frames.last() } else { stack.frames.get(index) }
 }

@@ -1,60 +1,60 @@
-//! Which instructions a program must be stopped at for its shadow stack, when it runs at full speed between them.
+//! Finds the instructions at which a program must be stopped for its shadow stack, if it runs at full speed in between.
 //!
-//! A straight run of code and its branches change the stack pointer by pushes, pops and small sums only, which move no
-//! frame. What does is a *turn*: a call, a return, an indirect jump, and whatever gives the stack pointer another value.
-//! From any instruction the turns that can come next are found by following both ways of every branch ([`way`]); most
-//! turns need no processor to be made ([`turn`]).
+//! Straight-line code and branches change the stack pointer only by pushes, pops and small offsets, which do not leave
+//! a frame. What may is a *turn*: a call, a return, an indirect jump, and anything that sets the stack pointer. From
+//! any instruction, the possible next turns are found by following both ways of every branch ([`way`]). Most turns can
+//! be emulated without the processor ([`turn`]).
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
     Register,
 };
 
-/// Where control goes from an instruction.
+/// Where control goes after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// To this address, behind it or elsewhere.
+    /// To this address: the next instruction or a branch target.
     On(u64),
-    /// To either.
+    /// To either address.
     Fork(u64, u64),
-    /// It is a turn; if it goes on behind itself, then here.
+    /// The instruction is a turn; the address is that of the next instruction if control may continue there.
     Turn(Option<u64>),
-    /// Nowhere: a trap, or no instruction.
+    /// Nowhere: a trap, or an invalid instruction.
     Nowhere,
 }
 
-/// A turn that is known to the last bit before it is made.
+/// A turn whose effect is fully known in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// Pushes `return_address` and goes to `target`.
+    /// Pushes `return_address` and jumps to `target`.
     Call {
-        /// Where it goes.
+        /// Target.
         target: u64,
-        /// What it pushes.
+        /// The pushed address.
         return_address: u64,
     },
-    /// Goes to `target`.
+    /// Jumps to `target`.
     Jump {
-        /// Where it goes.
+        /// Target.
         target: u64,
     },
-    /// Goes to `target`, which it takes from the stack, with so many bytes.
+    /// Jumps to `target`, which is popped from the stack.
     Return {
-        /// Where it goes.
+        /// Target.
         target: u64,
-        /// What it adds to the stack pointer.
+        /// Bytes added to the stack pointer.
         n_bytes: u64,
     },
 }
 
-/// Where control goes from the instruction at `ip`; `bytes` are those from there on.
+/// Where control goes after the instruction at `ip`; `bytes` are the code there.
 #[must_use]
 pub fn way(bytes: &[u8], ip: u64) -> Way {
     let instruction = decode(bytes, ip);
     let next = instruction.next_ip();
     match instruction.flow_control() {
         FlowControl::Next => match instruction.mnemonic() {
-            // Who waits for another thread has to let it run.
+            // Spinning on another thread: let that one run.
             Mnemonic::Pause => Way::Turn(Some(next)),
             _ if sets_stack_pointer(&instruction) => Way::Turn(Some(next)),
             _ => Way::On(next),
@@ -75,8 +75,8 @@ pub fn way(bytes: &[u8], ip: u64) -> Way {
     }
 }
 
-/// What the instruction at `ip` will do, if it is a turn that can be told from registers and memory. `register` gives
-/// general registers by their number in instructions; `word` reads memory.
+/// The effect of the instruction at `ip`, if it is a turn that can be predicted from registers and memory. `register`
+/// returns general registers by their number in instructions; `word` reads memory.
 pub fn turn(
     bytes: &[u8],
     ip: u64,
@@ -89,7 +89,7 @@ pub fn turn(
         OpKind::Register => register(instruction.op0_register().number()),
         OpKind::Memory if !has_segment(&instruction) => {
             let get = |of: Register, _, _| match of {
-                // What it asks for of a segment is its base.
+                // For a segment register the base is requested.
                 _ if of.is_segment_register() => Some(0),
                 _ if of.is_gpr64() => register(of.number()),
                 _ => None,
@@ -116,12 +116,12 @@ fn decode(bytes: &[u8], ip: u64) -> Instruction {
     Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode()
 }
 
-/// Whether the operand is in a segment with a base of its own.
+/// Whether the operand is in a segment with its own base.
 fn has_segment(instruction: &Instruction) -> bool {
     matches!(instruction.segment_prefix(), Register::FS | Register::GS)
 }
 
-/// Whether the stack pointer gets a value that is not its old one with something added: it may be another stack's.
+/// Whether the stack pointer is set to a value other than its old one plus an offset: it may be on another stack.
 pub(super) fn sets_stack_pointer(instruction: &Instruction) -> bool {
     if instruction.is_stack_instruction() {
         return instruction.mnemonic() == Mnemonic::Pop && instruction.op0_register() == Register::RSP;
@@ -146,7 +146,7 @@ pub(super) fn sets_stack_pointer(instruction: &Instruction) -> bool {
 mod tests {
     use super::*;
 
-    /// Check that code is followed along both ways of a branch and past a system call, and no further than a turn.
+    /// Check that code is followed along both ways of a branch and past a system call, but not beyond a turn.
     #[test]
     fn ways_are_followed_up_to_turns() {
         let cases: [(&[u8], Way); 16] = [
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(way(&[], 0x1000), Way::Nowhere);
     }
 
-    /// Check that turns go where registers and memory say, and that what cannot be told is not told.
+    /// Check that turns are predicted from registers and memory, and that unpredictable ones are not.
     #[test]
     fn turns_are_foretold() {
         let register = |number: usize| Some(0x100 * (number as u64 + 1));

@@ -1,48 +1,48 @@
-//! A strategy's stack against the true one.
+//! Judges a strategy's stack against the true one.
 
 use super::shadow::TrueFrame;
 use fpprof_unwind::{Frame, FrameSource, StackRef, StopReason, TruncatedReason};
 
-/// What a stack is worth.
+/// The verdict on a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// Every frame and nothing else. Whether the root was recognised is counted apart.
+    /// Every frame and no other. Whether the root was recognised is counted separately.
     Exact,
-    /// Right as far as it goes, and it says why it goes no further.
+    /// Right as far as it goes, with a reason why it ends.
     Truncated(StopReason),
-    /// Not right, and it says so.
+    /// Wrong but flagged.
     Flagged(Flag),
-    /// Not right, and nothing says so.
+    /// Wrong and not flagged.
     Wrong(Wrong),
 }
 
-/// What says that a stack may not be right.
+/// A warning that a stack may be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flag {
-    /// The leaf's caller is missing, as the leaf says.
+    /// The leaf is flagged: its caller is missing.
     LeafSkipSuspect,
-    /// A frame was found with the frame pointer where the strategy is not about frame pointers.
+    /// A frame was found with the frame pointer although the strategy does not follow frame pointers.
     FpFallback,
     /// A frame was found with the frame pointer of JIT-compiled code.
     FpInJit,
-    /// A frame was guessed.
+    /// A frame was found by a heuristic.
     Heuristic,
-    /// The stack ends as broken.
+    /// The stack is marked as broken.
     Broken(fpprof_unwind::BrokenReason),
 }
 
-/// What is not right.
+/// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wrong {
-    /// The leaf's caller is missing, all others are there.
+    /// The leaf's caller is missing; all others are there.
     CallerOfLeafDropped,
-    /// Callers are missing, and the stack claims to have reached its root.
+    /// Callers are missing, although the stack claims to have reached its root.
     EndsEarly,
-    /// A frame is another function, or none.
+    /// A frame is another function, or not code.
     WrongFrame,
-    /// The address is right, the frame address is not: whatever is read from this frame is wrong.
+    /// The address is right but the CFA is not: whatever is read relative to this frame is wrong.
     WrongFrameAddress,
-    /// Frames above the root.
+    /// Frames beyond the root.
     ExtraFrame,
 }
 
@@ -101,10 +101,10 @@ impl Wrong {
 /// What frames are compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
-    /// Addresses. A frame pointer marks a frame and not where it begins, so that the frame addresses of a
-    /// frame-pointer chain are others in realigned frames.
+    /// Addresses only. The frame record of a frame-pointer chain may be anywhere in its frame, so in realigned frames
+    /// its frame addresses differ.
     Address,
-    /// Addresses, and frame addresses where the stack has them.
+    /// Addresses, and CFAs if the stack has them.
     AddressAndCfa,
 }
 
@@ -115,7 +115,7 @@ pub fn verdict(got: StackRef<'_>, truth: &[TrueFrame], by: Match) -> Verdict {
     let is_last_unread = got.stop == StopReason::Truncated(TruncatedReason::StackSwitch);
     let same = (got.frames.iter().zip(truth).zip(1_usize..))
         .take_while(|((frame, true_frame), nth)| {
-            // Nothing was read at the last frame's CFA: it lies in a stack that was not copied.
+            // Nothing was read at the last frame's CFA: it is in a stack that was not copied.
             is_same(frame, true_frame, if is_last_unread && *nth == n_frames { Match::Address } else { by })
         })
         .count();
@@ -133,20 +133,20 @@ pub fn verdict(got: StackRef<'_>, truth: &[TrueFrame], by: Match) -> Verdict {
     }
 }
 
-/// Whether the frame above the leaf is not the leaf's caller: it was skipped, the walk ended, or went astray at once.
+/// Whether the frame above the leaf is not the leaf's caller: it was skipped, or the walk ended or failed there.
 #[must_use]
 pub fn is_caller_of_leaf_missing(got: StackRef<'_>, truth: &[TrueFrame]) -> bool {
     let Some(caller) = truth.get(1) else { return false };
     got.frames.get(1).is_none_or(|next| next.address != caller.address) || is_caller_of_leaf_dropped(got, truth)
 }
 
-/// Whether the caller of the leaf is missing from a stack, and its own caller is there.
+/// Whether the caller of the leaf is missing from a stack, while that frame's caller is there.
 fn is_caller_of_leaf_dropped(got: StackRef<'_>, truth: &[TrueFrame]) -> bool {
     let (Some(next), Some(caller), Some(above)) = (got.frames.get(1), truth.get(1), truth.get(2)) else { return false };
     next.address == above.address && (next.address != caller.address || is_shifted(got, truth))
 }
 
-/// Whether the stack is the true one without the leaf's caller. Of a recursion only the whole length can tell.
+/// Whether the stack is the true one without the leaf's caller. In a recursion only the number of frames shows that.
 fn is_shifted(got: StackRef<'_>, truth: &[TrueFrame]) -> bool {
     let (Some(callers), Some(above)) = (got.frames.get(1..), truth.get(2..)) else { return false };
     callers.len() == above.len() && callers.iter().zip(above).all(|(got, truth)| got.address == truth.address)
@@ -172,7 +172,7 @@ fn kind(got: StackRef<'_>, truth: &[TrueFrame], same: usize) -> Wrong {
     }
 }
 
-/// What in the stack warns of its first wrong frame: a frame is only as good as all those below it.
+/// The warning in the stack about its first wrong frame: a frame depends on all those below it.
 fn flag(got: StackRef<'_>, same: usize, wrong: Wrong) -> Option<Flag> {
     let leaf = got.frames.first();
     if wrong == Wrong::CallerOfLeafDropped && leaf.is_some_and(|leaf| leaf.flags.leaf_skip_suspect) {

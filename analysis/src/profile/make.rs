@@ -1,4 +1,4 @@
-//! Naming what was counted, and bringing it in an order that depends on the recording alone.
+//! Names the counted samples, and sorts them independently of the order in which they were read.
 
 use super::rows::{RowKey, Rows};
 use super::{
@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// What names samples, stacks and frames.
+/// Sources of the names of samples, stacks and frames.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Naming<'a> {
     pub(crate) folder: &'a Folder,
@@ -28,7 +28,7 @@ pub(crate) struct Naming<'a> {
     pub(crate) listed: &'a Listed<'a>,
 }
 
-/// The profile of what was counted, with everything in order of first use.
+/// Makes a profile, with everything in order of first use.
 pub(crate) fn make(
     rows: &Rows,
     naming: Naming<'_>,
@@ -103,7 +103,7 @@ fn event_of(Event { name, sampling, measure }: &Event) -> ProfileEvent {
     ProfileEvent { name: name.clone(), weight, period, interval: interval_ns.map(Duration::from_nanos) }
 }
 
-/// By time, CPU and thread; then by what does not depend on the order in which stacks were met.
+/// Sorts by time, CPU and thread; then by keys that do not depend on the order in which stacks were first seen.
 fn in_order<'r>(rows: &'r Rows, naming: Naming<'_>, lists: &[&[u32]]) -> Vec<(&'r RowKey, &'r Amount)> {
     let frames = naming.folder.frames();
     let mut order: Vec<u32> = (0..u32::try_from(frames.len()).unwrap_or(u32::MAX)).collect();
@@ -125,7 +125,7 @@ fn in_order<'r>(rows: &'r Rows, naming: Naming<'_>, lists: &[&[u32]]) -> Vec<(&'
     counts
 }
 
-/// Values of a table, in order of first use, and the numbers of what they are made of.
+/// A table of values, in order of first use, with a map from their keys to their index.
 #[derive(Debug)]
 struct Table<K, V> {
     values: Vec<V>,
@@ -149,10 +149,10 @@ impl<K: Hash + Eq, V> Table<K, V> {
     }
 }
 
-/// A frame, and what it is called where it is a root without a name of its own.
+/// A frame, and the name it gets if it is a root without a symbol.
 type Named = (u32, Option<&'static str>);
 
-/// What samples refer to.
+/// The tables that samples refer to.
 struct Tables<'a> {
     naming: Naming<'a>,
     modules: Table<FileIx, ProfileModule>,

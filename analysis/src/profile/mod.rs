@@ -1,10 +1,10 @@
-//! Every stack with its thread, and with its time if asked for: the model behind formats that other tools read.
+//! Every stack with its thread, and with its time if asked for: the model behind formats of other tools.
 //!
-//! Takes the samples under one strategy, with the stacks that [`crate::fold::Folder`] has numbered; gives a [`Profile`]:
-//! tables of modules, frames, stacks and threads, and samples that refer to them. Frames keep their addresses, and functions
-//! their lines.
+//! Takes the samples under one strategy, with the stacks numbered by [`crate::fold::Folder`]; makes a [`Profile`]:
+//! tables of modules, frames, stacks and threads, and samples that refer to them. Frames keep their addresses, and
+//! functions their lines.
 //!
-//! Made only when it is asked for ([`crate::Options::profiles`]), since it keeps threads apart, or every sample.
+//! Made only if asked for ([`crate::Options::profiles`]), since it keeps threads, or even samples, separate.
 
 mod make;
 mod model;
@@ -19,7 +19,7 @@ pub use model::{
 pub(crate) use rows::Rows;
 
 impl Profiles {
-    /// What counts for them, where so many strategies are replayed and the default is at that place.
+    /// The counters for these profiles, given the number of replayed strategies and the index of the default.
     pub(crate) fn rows(self, n_strategies: usize, default: usize) -> Vec<Rows> {
         match self {
             Self::None => Vec::new(),

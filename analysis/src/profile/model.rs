@@ -10,9 +10,9 @@ use std::time::Duration;
 /// Whether samples keep their times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
-    /// Each sample stands alone, with its time and its CPU.
+    /// Each sample separately, with its time and CPU.
     Each,
-    /// Equal stacks of a thread are one.
+    /// Equal stacks of a thread are merged.
     Summed,
 }
 
@@ -22,28 +22,28 @@ pub enum Profiles {
     /// None.
     #[default]
     None,
-    /// That of the default strategy.
+    /// Of the default strategy.
     OfDefault(Grouping),
-    /// One for each strategy.
+    /// Of each strategy.
     OfEach(Grouping),
 }
 
-/// All samples of a recording under one strategy. The same recording gives the same profile at any number of threads.
+/// All samples of a recording under one strategy. The same recording gives the same profile on any number of threads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// Where and when it was recorded, and by what.
+    /// Where, when and by what it was recorded.
     pub recorded: ProfileOrigin,
-    /// The strategy that its stacks are unwound with.
+    /// The strategy that its stacks were unwound with.
     pub strategy: String,
-    /// The events that its samples are of.
+    /// The events of its samples.
     pub events: Vec<ProfileEvent>,
-    /// What its samples are counted in.
+    /// The unit of its samples' amounts.
     pub unit: Unit,
     /// Whether its samples have their times.
     pub grouping: Grouping,
-    /// From the start of the recording to its end, or to the last sample that was asked for.
+    /// Time from the start of the recording to its end, or to the last selected sample.
     pub duration: Duration,
-    /// The files that frames lie in.
+    /// The files that contain frames.
     pub modules: Vec<ProfileModule>,
     /// Every distinct frame, in order of first use.
     pub frames: Vec<ProfileFrame>,
@@ -51,16 +51,16 @@ pub struct Profile {
     pub stacks: Vec<ProfileStack>,
     /// Every thread, in order of first use.
     pub threads: Vec<ProfileThread>,
-    /// By time; summed ones by thread.
+    /// Sorted by time, or by thread if merged.
     pub samples: Vec<ProfileSample>,
 }
 
-/// Where and when a profile was recorded, and by what.
+/// Where, when and by what a profile was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileOrigin {
-    /// Program and version, such as `fpprof 0.2.0`; perf's where the file is perf's.
+    /// Program and version, such as `fpprof 0.2.0`; perf's for a perf.data file.
     pub recorder: String,
-    /// `CLOCK_MONOTONIC` at the start, nanoseconds; of perf's files, which do not tell it, at the first sample.
+    /// `CLOCK_MONOTONIC` at the start, nanoseconds; for perf.data files, which lack it, at the first sample.
     pub start_ns: u64,
     /// Nanoseconds since 1970 at the same moment; 0 if not known.
     pub start_unix_ns: u64,
@@ -70,26 +70,26 @@ pub struct ProfileOrigin {
     pub kernel: String,
     /// `uname -m`.
     pub arch: String,
-    /// Model of the CPU.
+    /// CPU model.
     pub cpu_model: String,
     /// Distribution.
     pub distribution: String,
 }
 
-/// An event that was sampled.
+/// A sampled event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileEvent {
     /// perf's name, such as `cycles` or `cpu-clock`.
     pub name: String,
-    /// What the weights of its samples count.
+    /// The unit of its samples' weights.
     pub weight: Weight,
-    /// What each sample stands for, if that is the same for all.
+    /// The weight of a sample, if it is the same for all.
     pub period: Option<u64>,
-    /// Time from one sample of a CPU to the next, if that is the same for all.
+    /// Time between samples of a CPU, if it is constant.
     pub interval: Option<Duration>,
 }
 
-/// What weights of samples count.
+/// The unit of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
     /// Time on a CPU, nanoseconds.
@@ -100,45 +100,45 @@ pub enum Weight {
     Occurrences,
 }
 
-/// A file that frames lie in.
+/// A file that contains frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileModule {
-    /// Path, as it was mapped.
+    /// Its path when it was mapped.
     pub path: String,
-    /// The last part of it.
+    /// The base name of the path.
     pub name: String,
-    /// GNU build id.
+    /// GNU build ID.
     pub build_id: Option<BuildId>,
-    /// Address of its first page by the file itself (SVMA); 0 for a file that is missing.
+    /// Address of its first page (SVMA); 0 for a missing file.
     pub base: u64,
-    /// Addresses of its code, likewise; empty for a file that is missing.
+    /// Addresses of its code (SVMAs); empty for a missing file.
     pub code: Range<u64>,
-    /// Where in the file its code begins.
+    /// File offset of its code.
     pub file_offset: u64,
 }
 
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileFrame {
-    /// Index into [`Profile::modules`]; `None` for the kernel, compiled code, and where nothing is mapped.
+    /// Index into [`Profile::modules`]; `None` for the kernel, JIT-compiled code, and unmapped addresses.
     pub module: Option<u32>,
-    /// An address of the module by the file itself (SVMA; of a missing module an offset in the file), or else in the
-    /// process's or the kernel's memory. Of a return address, that of the byte before it.
+    /// An address in the module (SVMA; in a missing module, a file offset), or else in the memory of the process or
+    /// kernel. Return addresses are given as the byte before them.
     pub address: u64,
     /// How it was found.
     pub origin: Origin,
-    /// Its function, and then what is inlined there, outermost first; at least one.
+    /// Its function and those inlined into it there, outermost first; at least one.
     pub functions: Vec<Function>,
 }
 
-/// A function at a frame.
+/// A function of a frame.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Function {
     /// See [`crate::folded::FrameLabel::name`]; without a line.
     pub name: String,
     /// See [`crate::folded::FrameLabel::module`].
     pub module: String,
-    /// The line it is at, if lines are asked for and known.
+    /// Its source line, if lines are asked for and known.
     pub line: Option<SourceLine>,
 }
 
@@ -151,27 +151,27 @@ pub struct ProfileStack {
     pub stop: StopReason,
 }
 
-/// A thread under one name, in one control group.
+/// A thread with one name, in one control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileThread {
-    /// Process.
+    /// Process ID.
     pub pid: u32,
-    /// Thread.
+    /// Thread ID.
     pub tid: u32,
     /// Name of the process.
     pub process: String,
-    /// Name of the thread when it was sampled.
+    /// Name of the thread at the time of the samples.
     pub comm: String,
-    /// Path of the process's control group then; empty if not known.
+    /// Path of the process's control group at that time; empty if not known.
     pub cgroup: String,
 }
 
 /// A sample, or the sum of equal ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProfileSample {
-    /// When, nanoseconds after the start of the recording; 0 if summed.
+    /// Time, nanoseconds since the start of the recording; 0 if merged.
     pub time_ns: u64,
-    /// Which CPU; 0 if summed.
+    /// CPU; 0 if merged.
     pub cpu: u32,
     /// Index into [`Profile::events`].
     pub event: u32,
@@ -181,6 +181,6 @@ pub struct ProfileSample {
     pub stack: u32,
     /// Samples.
     pub samples: u64,
-    /// What they stand for, in units of their event.
+    /// Sum of their weights, in units of their event.
     pub weight: u64,
 }

@@ -1,4 +1,4 @@
-//! Counting stacks by thread, and by time if asked for.
+//! Counts stacks by thread, and by time if asked for.
 
 use super::Grouping;
 use crate::address_space::{CgroupIx, CommIx};
@@ -8,7 +8,7 @@ use crate::replay::Seen;
 use fpprof_unwind::StopReason;
 use rustc_hash::FxHashMap;
 
-/// What samples are counted by. Two of one time on one CPU are of two events, or of two recordings.
+/// The key of counts. Two samples of one CPU with equal times are of two events, or of two recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RowKey {
     pub(super) time_ns: u64,
@@ -20,7 +20,7 @@ pub(super) struct RowKey {
     pub(super) comm: Option<CommIx>,
     pub(super) cgroup: Option<CgroupIx>,
     pub(super) stop: StopReason,
-    /// Number of the list of frames, as the folder has it.
+    /// Number of the list of frames in the folder.
     pub(super) stack: u32,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct RowKey {
 #[derive(Debug)]
 pub(crate) struct Rows {
     grouping: Grouping,
-    /// Place of the strategy among those that are replayed.
+    /// Index of the strategy among the replayed ones.
     strategy: usize,
     counts: FxHashMap<RowKey, Amount>,
     first_ns: u64,
@@ -40,7 +40,7 @@ impl Rows {
         Self { grouping, strategy, counts: FxHashMap::default(), first_ns: u64::MAX, last_ns: 0 }
     }
 
-    /// Place of the strategy among those that are replayed.
+    /// Index of the strategy among the replayed ones.
     pub(crate) fn strategy(&self) -> usize {
         self.strategy
     }
@@ -49,7 +49,7 @@ impl Rows {
         self.grouping
     }
 
-    /// Takes in a sample, whose stacks have these numbers under each strategy.
+    /// Adds a sample; `stacks` has the number of its list of frames under each strategy.
     pub(crate) fn add(&mut self, seen: &Seen<'_>, stacks: &[u32]) {
         let Some((&stack, unwound)) = stacks.get(self.strategy).zip(seen.stacks.get(self.strategy)) else { return };
         self.first_ns = self.first_ns.min(seen.sample.time_ns);
@@ -73,7 +73,7 @@ impl Rows {
         self.counts.entry(key).or_default().add(Amount { samples: 1, weight: seen.sample.weight });
     }
 
-    /// Takes in those of another, whose lists of frames have these numbers here.
+    /// Adds the counts of another; `stacks` has the numbers here of its lists of frames.
     pub(crate) fn merge(&mut self, other: Self, stacks: &[u32]) {
         self.first_ns = self.first_ns.min(other.first_ns);
         self.last_ns = self.last_ns.max(other.last_ns);
@@ -83,7 +83,7 @@ impl Rows {
         }
     }
 
-    /// When the first and the last of them were taken.
+    /// Times of the first and the last sample.
     pub(super) fn times_ns(&self) -> (u64, u64) {
         (self.first_ns, self.last_ns)
     }

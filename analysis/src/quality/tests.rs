@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 const STOPS: [StopReason; 2] = [StopReason::Complete(Root::Start), StopReason::Broken(BrokenReason::RaNotExec)];
 
-/// Samples of many processes, each of `pid % 7 + 1`; the tenth process has more.
+/// Samples of many processes, `pid % 7 + 1` of each; process 10 has more.
 fn samples_of(n_processes: u32) -> impl Iterator<Item = (u32, usize)> {
     (1..=n_processes).flat_map(|pid| {
         let n = if pid == 10 { 200 } else { pid as usize % 7 + 1 };
@@ -35,12 +35,12 @@ fn counted<'a>(samples: impl Iterator<Item = &'a (u32, usize)>, listed: &'a List
     counter
 }
 
-/// Check that of many processes those with the most samples are listed one by one and the others by name, that nothing of
-/// them is lost, and that it does not matter how they were counted and merged.
+/// Check that of many processes those with the most samples are listed individually and the others by name, that
+/// nothing is lost, and that the order of counting and merging does not matter.
 #[test]
 fn many_processes_are_merged_by_name() {
     let names = ["a", "b", "c"];
-    // The second thousands have each its own name, the last none.
+    // Processes from 3,500 to 5,000 each have a name of their own, later ones none.
     let named = |pid: u32| {
         let comm = if pid < 3500 { names[pid as usize % 3].into() } else { format!("own {pid}").into() };
         Sideband::Comm(Comm { pid, tid: pid, time_ns: 1, comm, exec: true, start_ticks: 0 })

@@ -1,39 +1,39 @@
-//! What is made of unwound samples.
+//! The interface for processing unwound samples.
 
 use super::PlacedSpace;
 use crate::address_space::Place;
 use fpprof_recording::model::Sample;
 use fpprof_unwind::StackRef;
 
-/// One sample with all its stacks.
+/// A sample with all its stacks.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The sample.
     pub sample: &'a Sample,
-    /// Where it belongs.
+    /// Its process and address space.
     pub place: Place,
-    /// What was mapped there.
+    /// The mappings of that address space.
     pub space: &'a PlacedSpace,
-    /// Its stacks, one for each strategy, in the order they were asked for.
+    /// Its stacks, one for each strategy, in the requested order.
     pub stacks: &'a [StackRef<'a>],
 }
 
-/// Makes something of unwound samples.
+/// Processes unwound samples.
 ///
 /// The result must not depend on the order in which samples are added or collectors are merged.
 pub trait Collect: Send {
-    /// Takes a sample in.
+    /// Adds a sample.
     fn add(&mut self, seen: &Seen<'_>);
 
-    /// Passes by a sample of an event that is not looked at, which is not unwound.
+    /// Called for a sample of an event that is not selected, which is not unwound.
     fn pass(&mut self, _sample: &Sample) {}
 
-    /// Passes by a sample that a filter leaves out, which is not unwound.
+    /// Called for a sample that the filter excludes, which is not unwound.
     fn leave(&mut self, sample: &Sample) {
         self.pass(sample);
     }
 
-    /// Takes in what another collector has.
+    /// Merges another collector.
     fn merge(&mut self, other: Self);
 }
 

@@ -1,4 +1,4 @@
-//! Reading, unwinding and collecting on several threads.
+//! Reads, unwinds and collects samples on several threads.
 
 use super::spaces::{PlacedSpace, Spaces};
 use super::{Collect, Seen};
@@ -16,38 +16,38 @@ use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Samples unwound together: enough to keep the walks of several in flight.
+/// Samples unwound together: enough to interleave several walks.
 const BATCH_SAMPLES: usize = 256;
-/// A batch is closed at so many copied bytes, so that it stays in the cache of a core.
+/// A batch is closed at this many copied bytes, so that it stays in a core's cache.
 const BATCH_BYTES: usize = 1 << 20;
-/// Spaces a thread keeps at hand without asking for them again.
+/// The most spaces a thread caches, to avoid requesting them again.
 const MAX_SPACES_AT_HAND: usize = 64;
 
-/// What is needed to unwind the samples of a recording.
+/// The input for unwinding the samples of a recording.
 #[derive(Debug, Clone, Copy)]
 pub struct Replay<'a> {
-    /// Which processes had what mapped when.
+    /// The mappings of all processes over time.
     pub timeline: &'a Timeline,
     /// The modules that were mapped.
     pub modules: &'a ModuleTable<'a>,
-    /// What samples carry.
+    /// The capture mode of the samples.
     pub mode: CaptureMode,
-    /// Whose registers they have.
+    /// The architecture of their registers.
     pub arch: Arch,
-    /// Which samples; others are not unwound.
+    /// The samples to unwind.
     pub selection: &'a Selection,
-    /// Ways to unwind each of them.
+    /// The strategies to unwind each sample with.
     pub strategies: &'a [Strategy],
-    /// Limits and options of strategies by call frame information.
+    /// Limits and options of strategies that use call frame information.
     pub unwinding: fpprof_unwind::Options,
 }
 
 /// Samples that are decoded together.
 pub trait Block: Send {
-    /// Calls `visit` with each; it may take what a sample holds.
+    /// Calls `visit` with each sample, whose contents it may take.
     ///
     /// # Errors
-    /// What makes no sense; the samples before that place were visited.
+    /// If the block is malformed; the samples before that point were visited.
     fn decode(self, visit: impl FnMut(&mut Sample)) -> Result<(), Error>;
 }
 
@@ -57,21 +57,21 @@ impl Block for SampleBlock {
     }
 }
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Replayed<C> {
-    /// What was collected.
+    /// The merged collectors.
     pub collected: C,
-    /// Blocks that make no sense in part; the samples before that place were collected.
+    /// Errors of malformed blocks; the samples before the malformed part were collected.
     pub malformed: Vec<Error>,
-    /// How often a library of others could not work at all, by its words.
+    /// How often an external library failed, by its error message.
     pub refused: BTreeMap<String, u64>,
-    /// Walks in the kernel, where the strategy `cfi` was asked for.
+    /// Walks in the kernel, if the strategy `cfi` was requested.
     pub kernel_walks: KernelWalks,
 }
 
 impl Replay<'_> {
-    /// Unwinds every sample that can be read.
+    /// Unwinds every readable sample.
     ///
     /// # Errors
     /// [`Error::Read`] or [`Error::Changed`] if the recording cannot be read.
@@ -88,10 +88,10 @@ impl Replay<'_> {
         Ok(all)
     }
 
-    /// Unwinds the samples of blocks, up to the first that cannot be read.
+    /// Unwinds the samples of blocks, up to the first block that cannot be read.
     ///
     /// # Errors
-    /// Why that cannot be read.
+    /// Why that block cannot be read.
     pub fn run_blocks<B: Block, E: Send, C: Collect>(
         &self,
         blocks: impl Iterator<Item = Result<B, E>> + Send,
@@ -128,7 +128,7 @@ impl Replay<'_> {
     }
 }
 
-/// Blocks still to be worked on, until reading fails.
+/// The remaining blocks, until reading fails.
 struct Source<I, E> {
     blocks: I,
     failed: Option<E>,
@@ -149,7 +149,7 @@ impl<B, E, I: Iterator<Item = Result<B, E>>> Source<I, E> {
     }
 }
 
-/// Samples of a batch and where they belong. Their vectors are used again and again.
+/// Samples of a batch and their places. The vectors are reused.
 #[derive(Debug, Default)]
 struct Batch {
     samples: Vec<Sample>,
@@ -157,7 +157,7 @@ struct Batch {
     n_bytes: usize,
 }
 
-/// One thread's part.
+/// The state of a thread.
 struct Worker<'a, C> {
     replay: &'a Replay<'a>,
     spaces: &'a Spaces<'a>,
@@ -191,7 +191,7 @@ impl<'a, C: Collect> Worker<'a, C> {
         Replayed { collected: self.collected, malformed, refused: self.walker.into_refused(), kernel_walks }
     }
 
-    /// Takes a sample into the batch, and leaves one of an earlier batch for its memory.
+    /// Moves a sample into the batch, and leaves an old one in its place to reuse its memory.
     fn take(&mut self, sample: &mut Sample) {
         if !self.replay.selection.has(sample.event) {
             return self.collected.pass(sample);
@@ -227,7 +227,7 @@ impl<'a, C: Collect> Worker<'a, C> {
         space
     }
 
-    /// Unwinds the batch under each strategy, and collects.
+    /// Unwinds the batch under each strategy, and collects the results.
     fn flush(&mut self) {
         let Batch { samples, places, n_bytes } = &mut self.batch;
         let items: Vec<Item<'_>> = samples

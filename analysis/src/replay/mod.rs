@@ -1,8 +1,8 @@
-//! All samples of a recording through all asked strategies, on all cores.
+//! Runs all samples of a recording through the requested strategies, on all cores.
 //!
-//! Blocks of samples are decoded and unwound by whichever thread is free; what is made of the stacks is up to a
-//! [`Collect`], one for each thread, joined at the end. A collector whose result does not depend on the order of its
-//! samples gives the same result at any number of threads.
+//! Blocks of samples are decoded and unwound by whichever thread is free. The stacks are processed by a [`Collect`],
+//! one for each thread, merged at the end. If a collector's result does not depend on the order of samples, it is the
+//! same on any number of threads.
 
 mod collect;
 mod driver;

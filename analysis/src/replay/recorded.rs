@@ -1,4 +1,4 @@
-//! All that a recording says beside its samples.
+//! The contents of a recording other than its samples.
 
 use super::Replay;
 use crate::Error;
@@ -11,19 +11,19 @@ use fpprof_recording::Recording;
 use fpprof_recording::model::{Arch, Meta};
 use std::io::{Read, Seek};
 
-/// What a recording says beside its samples, and which of these are looked at: where every [`Replay`] begins.
+/// The contents of a recording other than its samples, and which samples are selected: the start of every [`Replay`].
 #[derive(Debug)]
 pub struct Recorded {
-    /// How it was made.
+    /// Metadata of the recording.
     pub meta: Meta,
-    /// Which processes had what mapped when.
+    /// The mappings of all processes over time.
     pub timeline: Timeline,
-    /// Samples of which events.
+    /// The selected events.
     pub selection: Selection,
 }
 
 impl Recorded {
-    /// Of these, the samples of the event of that name, or those that [`Selection::new`] takes without one.
+    /// Selects the event with this name, or those that [`Selection::new`] selects without one.
     ///
     /// # Errors
     /// [`Error::NoSuchEvent`].
@@ -32,7 +32,7 @@ impl Recorded {
         Ok(Self { meta, timeline, selection })
     }
 
-    /// Reads a recording, but for its samples.
+    /// Reads a recording except for its samples.
     ///
     /// # Errors
     /// [`Error::Recording`] if the file cannot be read, [`Error::NoSuchEvent`].
@@ -43,7 +43,7 @@ impl Recorded {
         recording.sideband(|event| builder.add(event))?;
         let timeline = match builder.finish_in_order() {
             Some(timeline) => timeline,
-            // No recorder writes them so, but anybody may.
+            // Events this far out of order are not written by our recorder, but a file may contain them.
             None => {
                 let mut builder = Builder::default();
                 recording.sideband(|event| builder.add(event))?;
@@ -53,19 +53,19 @@ impl Recorded {
         Self::new(recording.meta().clone(), timeline, event)
     }
 
-    /// Of those, only the samples that `filter` lets through.
+    /// Restricts the selection to samples that match `filter`.
     #[must_use]
     pub fn only(self, filter: Filter) -> Self {
         Self { selection: self.selection.only(filter), ..self }
     }
 
-    /// The modules that were mapped, found by `resolver`. Nothing is opened yet.
+    /// The mapped modules, found by `resolver`. Nothing is opened yet.
     #[must_use]
     pub fn modules<'a>(&'a self, resolver: &'a dyn Resolver) -> ModuleTable<'a> {
         ModuleTable::new(&self.timeline, &self.meta, resolver)
     }
 
-    /// Unwinding by `strategies`, with these modules.
+    /// Prepares unwinding by `strategies`, with these modules.
     #[must_use]
     pub fn replay<'a>(
         &'a self,

@@ -1,4 +1,4 @@
-//! Address spaces as the unwinder wants them.
+//! Address spaces in the unwinder's form.
 
 use crate::address_space::{Contents, FileIx, SpaceKey, Timeline};
 use crate::modules::ModuleTable;
@@ -8,28 +8,28 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most mappings in all spaces that are kept, some 60 bytes each: those of processes that are gone make room in the end.
+/// The most mappings in cached spaces, about 60 bytes each: those of exited processes are evicted in the end.
 const MAX_KEPT_MAPPINGS: usize = 200_000;
 
-/// A space takes as much as so many mappings besides.
+/// Overhead of a space, in mappings.
 const SPACE_MAPPINGS: usize = 8;
 
 /// An address space with its modules.
 #[derive(Debug)]
 pub struct PlacedSpace {
-    /// For the unwinder.
+    /// The unwinder's space.
     pub space: Space,
     /// Each module once, ascending by address.
     pub modules: Vec<PlacedModule>,
-    /// The process whose table or dump names the code compiled here, if the recording holds one. A forked process runs
-    /// the code of its parent.
+    /// The process whose table or dump names the code compiled here, if the recording has one. A forked process runs
+    /// its parent's code.
     pub compiled_by: Option<u32>,
-    /// What the dumps of processes tell.
+    /// JIT-compiled code from the processes' dumps.
     pub jit_codes: Arc<JitCodes>,
 }
 
 impl PlacedSpace {
-    /// Whether a dump tells what was compiled here, and when.
+    /// Whether there is a dump of the code compiled here, which has times.
     pub(crate) fn has_dump(&self) -> bool {
         self.compiled_by.is_some_and(|pid| self.jit_codes.is_of(pid))
     }
@@ -38,7 +38,7 @@ impl PlacedSpace {
 /// A module in an address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlacedModule {
-    /// Which.
+    /// The file.
     pub file: FileIx,
     /// AVMA − SVMA, wrapping.
     pub bias: u64,
@@ -48,15 +48,15 @@ pub struct PlacedModule {
     pub end: u64,
 }
 
-/// Makes address spaces when samples need them, and keeps them for the next.
+/// Builds address spaces when samples need them, and caches them.
 #[derive(Debug)]
 pub struct Spaces<'a> {
     timeline: &'a Timeline,
     modules: &'a ModuleTable<'a>,
     contents: Contents,
-    /// Processes with a table of compiled code, by the log of their spaces.
+    /// Processes with a table or dump of compiled code, by the log of their spaces.
     compiled_by: FxHashMap<u32, u32>,
-    /// What these compiled and gave call frame information of.
+    /// Their JIT-compiled code with call frame information.
     compiled: Mutex<FxHashMap<u32, Arc<[Mapping]>>>,
     next_id: AtomicU32,
     kept: Mutex<Cache>,
@@ -70,7 +70,7 @@ struct Cache {
 }
 
 impl<'a> Spaces<'a> {
-    /// The spaces of a timeline, with modules of `modules`. None is made yet.
+    /// The spaces of a timeline, with modules from `modules`. None is built yet.
     #[must_use]
     pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>) -> Self {
         let nothing = PlacedSpace {
@@ -91,7 +91,7 @@ impl<'a> Spaces<'a> {
         }
     }
 
-    /// The space of a key; an empty one for none.
+    /// The space with this key; an empty one for `None`.
     #[must_use]
     pub fn get(&self, key: Option<SpaceKey>) -> Arc<PlacedSpace> {
         let Some(key) = key else { return Arc::clone(&self.nothing) };
@@ -145,8 +145,8 @@ impl<'a> Spaces<'a> {
         Arc::clone(compiled.entry(pid).or_insert_with(|| self.modules.compiled_by(pid)))
     }
 
-    /// AVMA − SVMA. For a file that is missing or maps otherwise, AVMA − file offset, so that an address can at least
-    /// be shown as a place in the file.
+    /// AVMA − SVMA. For a file that is missing or does not fit the mapping, AVMA − file offset, so that an address can
+    /// at least be shown as an offset in the file.
     fn bias(&self, file: FileIx, start: u64, file_offset: u64, len: u64) -> u64 {
         let known = self.modules.image(file).ok().and_then(|image| image.bias(start, file_offset, len));
         known.unwrap_or(start.wrapping_sub(file_offset))

@@ -1,4 +1,4 @@
-//! Intervals.
+//! Confidence intervals.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,23 +1,23 @@
-//! Intervals of shares of counts.
+//! Confidence intervals of proportions.
 
 use super::Interval;
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// What per cent `part` is of `whole`; `None` of nothing.
+/// `part` in per cent of `whole`; `None` if `whole` is 0.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> Option<f64> {
-    // Multiplied first: 57 of 100 are 57 per cent, which 0.57 × 100 are not.
+    // Multiplied first: 57 of 100 gives exactly 57, but 0.57 × 100 does not.
     (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }
 
-/// The share `part / whole` lies here with this confidence (0 to 1), if the whole are independent draws; `None` of
-/// nothing.
+/// Confidence interval of the share `part / whole`, treating the whole as independent draws; `confidence` is from 0 to
+/// 1. `None` if `whole` is 0.
 ///
 /// ```text
 /// (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)
 /// ```
 ///
-/// It stays within 0 and 1, and says something of 0 and of all.
+/// It stays within 0 and 1, and is meaningful for a share of 0 or 1.
 ///
 /// # Sources
 /// Wilson (1927), "Probable inference, the law of succession, and statistical inference", JASA 22(158).
@@ -34,8 +34,8 @@ pub fn wilson(part: u64, whole: u64, confidence: f64) -> Option<Interval> {
     Some(Interval { low: ((middle - half) / all).max(0.0), high: ((middle + half) / all).min(1.0) })
 }
 
-/// The difference of two shares `(part, whole)`, the second less the first, lies here with this confidence; `None` if
-/// either is of nothing.
+/// Confidence interval of the difference of two shares `(part, whole)`, the first minus the second; `None` if either
+/// whole is 0.
 ///
 /// # Sources
 /// Newcombe (1998), "Interval estimation for the difference between independent proportions", Statistics in Medicine
@@ -51,7 +51,7 @@ pub fn share_difference(first: (u64, u64), second: (u64, u64), confidence: f64) 
     Some(Interval { low, high })
 }
 
-/// Of the normal distribution, two-sided.
+/// Two-sided quantile of the normal distribution.
 fn quantile(confidence: f64) -> f64 {
     Normal::standard().inverse_cdf(1.0 - (1.0 - confidence) / 2.0)
 }
@@ -77,14 +77,14 @@ mod tests {
         near(share_difference((3, 10), (9, 10), CONFIDENCE), 0.1705, 0.8090);
     }
 
-    /// Check that whole per cent are exactly that, so that a limit of as many holds.
+    /// Check that whole per cent are exact, so that a limit at a whole per cent holds.
     #[test]
     fn whole_per_cent_are_exact() {
         assert!((0_u32..=100).all(|n| percent(n.into(), 100) == Some(n.into())));
         assert_eq!((percent(1, 0), percent(3, 2)), (None, Some(150.0)));
     }
 
-    /// Check that nothing, and more than all, have no share.
+    /// Check that an empty whole, and a part larger than the whole, have no share.
     #[test]
     fn nothing_has_no_share() {
         assert_eq!((wilson(0, 0, CONFIDENCE), wilson(3, 2, CONFIDENCE)), (None, None));

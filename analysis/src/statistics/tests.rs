@@ -22,7 +22,7 @@ fn quantiles_agree_with_tables() {
     }
 }
 
-/// Check that a mean and its interval are those worked by hand.
+/// Check that a mean and its interval agree with hand-computed ones.
 #[test]
 fn mean_is_the_one_worked_by_hand() {
     // 2 4 4 6: mean 4, s² = (4+0+0+4)/3 = 8/3, s/√n = √(8/12) = 0.8164966, t(0.975, 3) = 3.1824463.
@@ -32,7 +32,7 @@ fn mean_is_the_one_worked_by_hand() {
     assert_eq!(got.n, 4);
 }
 
-/// Check that ratios are averaged on the log scale, so that a half and a double cancel.
+/// Check that ratios are averaged on the log scale, so that a half and a double cancel out.
 #[test]
 fn half_and_double_cancel() {
     let got = paired_ratio(&[(10.0, 20.0), (20.0, 10.0)]).unwrap();
@@ -42,7 +42,7 @@ fn half_and_double_cancel() {
     assert!(!got.differs());
 }
 
-/// Check that ratio, interval and minimum detectable effect are those worked by hand.
+/// Check that ratio, interval and minimum detectable effect agree with hand-computed ones.
 #[test]
 fn ratio_is_the_one_worked_by_hand() {
     // Ratios 1.10, 1.21, 1.331 are 1, 2, 3 times ln 1.1 = 0.0953102: mean 2, s 1, s/√3 0.5773503 (times ln 1.1).
@@ -56,7 +56,7 @@ fn ratio_is_the_one_worked_by_hand() {
     assert!(!got.differs(), "half = {half} > 2, so the interval reaches below 1");
 }
 
-/// Check that an effect far above the scatter is told from no difference.
+/// Check that an effect far above the noise is detected.
 #[test]
 fn large_effect_differs() {
     let got = paired_ratio(&[(1.0, 2.0), (1.0, 2.02), (1.0, 1.98)]).unwrap();
@@ -64,7 +64,7 @@ fn large_effect_differs() {
     assert!(paired_ratio(&[(2.0, 1.0), (2.02, 1.0), (1.98, 1.0)]).unwrap().differs());
 }
 
-/// Check that a single run gives no interval, no detectable effect, and is never called a difference.
+/// Check that a single run has no interval or detectable effect, and never counts as a difference.
 #[test]
 fn single_run_has_no_interval() {
     let got = mean(&[7.0]).unwrap();
@@ -75,7 +75,7 @@ fn single_run_has_no_interval() {
     assert!(!got.differs());
 }
 
-/// Check that values without a mean or a logarithm are refused and named.
+/// Check that values without a mean or a logarithm are refused, with their index.
 #[test]
 fn unfit_values_are_named() {
     assert_eq!(mean(&[]), Err(Unfit::NoValues));
@@ -86,7 +86,7 @@ fn unfit_values_are_named() {
     assert_eq!(paired_ratio(&[(1.0, f64::INFINITY)]), Err(Unfit::NotFinite { index: 0 }));
 }
 
-/// Check that large values do not overflow while they are added up.
+/// Check that large values do not overflow when added up.
 #[test]
 fn large_values_do_not_overflow() {
     close(mean(&[f64::MAX, f64::MAX]).unwrap().mean / f64::MAX, 1.0);

@@ -1,4 +1,4 @@
-//! Other people's unwinders over the same samples.
+//! External unwinders over the same samples.
 
 use super::Strategy;
 use super::item::{Copied, Holes, Item, copied, user_regs};
@@ -9,22 +9,22 @@ use fpprof_recording::model::{Abi, UserRegs};
 use fpprof_unwind::{Stack, StopReason, TruncatedReason};
 use std::collections::BTreeMap;
 
-/// Most frames asked for, as of our own unwinder.
+/// The most frames of a stack, as for our own unwinder.
 const MAX_DEPTH: u32 = 1024;
 
-/// The libraries this build has, each opened when first asked.
+/// The libraries in this build, each opened on first use.
 #[derive(Debug, Default)]
 pub(super) struct ExternalUnwinders {
     #[cfg(feature = "libdw")]
     libdw: fpprof_external::Libdw,
     #[cfg(feature = "libunwind")]
     libunwind: fpprof_external::Libunwind,
-    /// How often a library could not work at all, by its words.
+    /// How often a library failed, by its error message.
     pub(super) refused: BTreeMap<String, u64>,
 }
 
 impl ExternalUnwinders {
-    /// One sample through a library.
+    /// Unwinds one sample with a library.
     pub(super) fn ask(
         &mut self,
         strategy: Strategy,
@@ -39,7 +39,7 @@ impl ExternalUnwinders {
             Ok(UserRegs { abi: Abi::Bits32, .. }) => return out.stop = StopReason::Truncated(TruncatedReason::Abi32),
             Ok(regs) => regs,
         };
-        // `Strategy::check` refuses recordings of others.
+        // `Strategy::check` refuses recordings of other architectures.
         let Some(values) = regs.own().first_chunk() else {
             return out.stop = StopReason::Truncated(TruncatedReason::Budget);
         };
@@ -79,7 +79,7 @@ fn module_ref<'a>(modules: &'a ModuleTable<'_>, module: &PlacedModule) -> Module
     ModuleRef { file, start, end, bias: module.bias }
 }
 
-/// The addresses of all its segments, code and data; only code is known of a module that is missing.
+/// The addresses of all segments of a module, code and data; if its file is missing, only those of its code.
 fn extent(modules: &ModuleTable<'_>, module: &PlacedModule) -> (u64, u64) {
     let svmas = modules.image(module.file).ok().and_then(|image| image.svmas());
     let loaded = svmas.map(|svmas| (svmas.start.wrapping_add(module.bias), svmas.end.wrapping_add(module.bias)));

@@ -1,4 +1,4 @@
-//! A sample to be unwound, and what the recording gives to start from.
+//! A sample to unwind, and the data that the walk starts from.
 
 use crate::address_space::Place;
 use crate::replay::PlacedSpace;
@@ -16,10 +16,10 @@ pub struct Item<'a> {
     pub space: &'a PlacedSpace,
 }
 
-/// Holes as the unwinder has them: those of the chunk, and of the interrupted stack's.
+/// Holes in the unwinder's form: those of the chunk, and those of the interrupted stack's.
 pub(super) type Holes = [Vec<(u32, u32)>; 2];
 
-/// What a sample without a user stack is if the recording itself says why.
+/// The stop reason of a sample without a user stack, if the recording contains the reason.
 pub(super) fn told_apart(sample: &Sample) -> Option<StopReason> {
     let reason = match (sample.in_exec, sample.entering_kernel) {
         (true, _) => NoStackReason::InExec,
@@ -30,10 +30,11 @@ pub(super) fn told_apart(sample: &Sample) -> Option<StopReason> {
     Some(StopReason::NoStack(reason))
 }
 
-/// What a sample without a user stack is: one of a kernel thread, or of a program's thread at its very end. Of a process
-/// of which nothing was told it is not known which.
+/// The stop reason of a sample without a user stack: it is of a kernel thread, or of a program's exiting thread. For a
+/// process without events it is not known which.
 ///
-/// A program whose memory was gone already when the recorder read its name from `/proc` still looks like a kernel thread.
+/// A program that had given up its memory before the recorder read its name from `/proc` still looks like a kernel
+/// thread.
 pub(super) fn without_stack(item: &Item<'_>) -> StopReason {
     match (item.place.process, item.place.may_be_of_kernel && is_gone(item)) {
         (_, true) => StopReason::Complete(Root::KernelThread),
@@ -42,13 +43,13 @@ pub(super) fn without_stack(item: &Item<'_>) -> StopReason {
     }
 }
 
-/// Whether nothing is known of where the process has code. An address says nothing then, so there are no frames: every
-/// return address would look like data, and a sound stack broken.
+/// Whether no code of the process is known. Its addresses are meaningless then, so there are no frames: every return
+/// address would look like data, and an intact stack broken.
 pub(super) fn is_gone(item: &Item<'_>) -> bool {
     item.space.space.mappings().is_empty()
 }
 
-/// The registers to walk on from, or what the stack is without a walk.
+/// The registers to start from, or the stop reason if there is no walk.
 pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason> {
     if let Some(stop) = told_apart(item.sample) {
         return Err(stop);
@@ -57,7 +58,7 @@ pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason>
     if is_gone(item) { Err(StopReason::Truncated(TruncatedReason::ProcessGone)) } else { Ok(regs) }
 }
 
-/// What was copied of a sample's stacks.
+/// The copied bytes of a sample's stacks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Copied<'a> {
     pub(super) current: Chunk<'a>,
@@ -65,14 +66,14 @@ pub(super) struct Copied<'a> {
 }
 
 impl Copied<'_> {
-    /// The memory of a walk.
+    /// The memory for a walk.
     pub(super) fn memory(&self) -> Chunks<'_> {
         Chunks { current: self.current, interrupted: self.interrupted.as_ref() }
     }
 }
 
-/// What a collector that takes at most `max_bytes` from the stack pointers up would have copied: the interrupted stack gets
-/// what the current one leaves.
+/// What would have been copied with at most `max_bytes` from the stack pointers up: the interrupted stack gets what the
+/// current one leaves.
 pub(super) fn copied<'a>(sample: &'a Sample, [here, there]: &'a Holes, max_bytes: usize) -> Copied<'a> {
     let left = max_bytes.saturating_sub(sample.stack_from_sp().len());
     let up_to = |bytes: &'a [u8], below: u8, n: usize| bytes.get(..n.saturating_add(below.into())).unwrap_or(bytes);

@@ -1,8 +1,8 @@
 //! Strategies: ways to get from a recorded sample to a stack.
 //!
-//! A [`Strategy`] is a pure function from a sample and the modules mapped at that moment to a stack: the same samples
-//! through several strategies are what a comparison of accuracy needs. Collecting in a mode and evaluating under a
-//! strategy are different things; which strategies a recording supports follows from what its samples carry.
+//! A [`Strategy`] is a pure function from a sample and the modules mapped at that moment to a stack. To compare
+//! accuracy, the same samples are unwound with several strategies. Collecting in a mode and evaluating under a strategy
+//! are separate; which strategies a recording supports depends on the contents of its samples.
 
 #[cfg(any(feature = "libdw", feature = "libunwind"))]
 mod external;

@@ -1,4 +1,4 @@
-//! Names of strategies, and which recording supports which.
+//! Names of strategies, and which recordings support them.
 
 use fpprof_recording::model::{Arch, CaptureMode, Meta};
 use std::fmt;
@@ -7,15 +7,15 @@ use std::str::FromStr;
 /// A way to get from a recorded sample to a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Strategy {
-    /// Frame pointers: the chain the collector took, or, where it took none, a walk over the copied bytes.
+    /// Frame pointers: the recorded chain, or if there is none, a walk over the copied bytes.
     Fp,
     /// Call frame information over all copied bytes.
     Dwarf,
     /// The same over at most so many bytes: what a recording with smaller chunks would have given.
     DwarfAt(u32),
-    /// `.sframe` sections over all copied bytes, where modules have them.
+    /// `.sframe` sections over all copied bytes, for modules that have them.
     Sframe,
-    /// The kernel's walk by call frame information; where it could not go on, call frame information over the copied bytes.
+    /// The kernel's walk by call frame information; if it was given up, call frame information over the copied bytes.
     Cfi,
     /// elfutils' libdw over all copied bytes.
     Elfutils,
@@ -23,17 +23,17 @@ pub enum Strategy {
     Libunwind,
 }
 
-/// Why a strategy cannot be had.
+/// Why a strategy is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StrategyError {
     /// No strategy of this name.
     #[error("unknown strategy `{0}`; expected fp, dwarf, dwarf@BYTES, cfi, sframe, elfutils or libunwind")]
     Unknown(String),
-    /// Not a number of bytes that a chunk can have.
+    /// Not a valid chunk size.
     #[error("`{0}`: expected a chunk size of 1 to 4294967295 bytes, such as dwarf@8192 or dwarf@8K")]
     BadBytes(String),
-    /// There are no copied stacks.
+    /// The recording has no copied stacks.
     #[error(
         "strategy {0} needs copied stacks, but this recording was made in mode fp; record with --call-graph dwarf or \
          both"
@@ -44,10 +44,10 @@ pub enum StrategyError {
         "strategy {0} is not possible: mode cfi keeps copied stacks only where the kernel's walk failed; record with {1}"
     )]
     OnlyWalks(Strategy, &'static str),
-    /// The kernel did not walk.
+    /// The recording has no kernel walks.
     #[error("strategy cfi needs a recording of mode cfi; record with --call-graph cfi")]
     NeedsWalks,
-    /// Fewer bytes were copied.
+    /// The recording has smaller chunks.
     #[error(
         "strategy {strategy} needs larger chunks than the {recorded_bytes} bytes of this recording; record with \
          --call-graph dwarf,BYTES or both,BYTES"
@@ -55,20 +55,20 @@ pub enum StrategyError {
     ChunksTooSmall {
         /// The strategy.
         strategy: Strategy,
-        /// What the recording has.
+        /// The chunk size of the recording.
         recorded_bytes: u32,
     },
-    /// The libraries of others unwind for the machine they run on, and are asked on x86-64 only.
+    /// The external libraries unwind for the machine they run on, and are supported on x86-64 only.
     #[error("strategy {strategy} supports x86-64 only; this recording is from {recorded}, and this machine is {here}")]
     NotX86 {
         /// The strategy.
         strategy: Strategy,
-        /// What was recorded.
+        /// The architecture of the recording.
         recorded: &'static str,
-        /// Where it is analysed.
+        /// The architecture of this machine.
         here: &'static str,
     },
-    /// This program was built without it.
+    /// This build does not include it.
     #[error("strategy {strategy} is not in this build of fpprof (cargo feature `{feature}`)")]
     NotBuilt {
         /// The strategy.
@@ -79,7 +79,7 @@ pub enum StrategyError {
 }
 
 impl Strategy {
-    /// Strategies that need no option: everything that the recording supports and this program always has.
+    /// Default strategies: everything that the recording supports and every build includes.
     #[must_use]
     pub fn defaults(meta: &Meta) -> Vec<Self> {
         match meta.mode {
@@ -91,10 +91,10 @@ impl Strategy {
         }
     }
 
-    /// Whether a recording holds what this strategy needs.
+    /// Checks that a recording has what this strategy needs.
     ///
     /// # Errors
-    /// Why not, and which recordings do.
+    /// Why it does not, and which recordings do.
     pub fn check(self, meta: &Meta) -> Result<(), StrategyError> {
         match self {
             Self::Elfutils | Self::Libunwind
@@ -168,7 +168,7 @@ impl FromStr for Strategy {
     }
 }
 
-/// A number of bytes above 0, with K or M for 1,024 or 1,048,576.
+/// Parses a positive number of bytes, with K or M for 1,024 or 1,048,576.
 fn parse_bytes(text: &str) -> Option<u32> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'k' | b'K' => (text.get(..text.len().checked_sub(1)?)?, 1 << 10),
@@ -183,7 +183,7 @@ fn parse_bytes(text: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Check that every name is read and written, with its other spellings.
+    /// Check that every name is parsed and printed, including alternative spellings.
     #[test]
     fn names_are_read_and_written() {
         let names = [
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Check that what is no number of bytes is refused as such.
+    /// Check that invalid numbers of bytes are refused as such.
     #[test]
     fn absurd_bytes_are_refused() {
         for text in

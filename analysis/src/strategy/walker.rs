@@ -1,4 +1,4 @@
-//! Carrying strategies out, a batch of samples at a time.
+//! Carries out strategies, on a batch of samples at a time.
 
 use super::Strategy;
 use super::item::{Copied, Holes, Item, copied, holes, is_gone, told_apart, user_regs, without_stack};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Unwound {
     batch: Stacks,
-    /// Which stack of `batch` belongs to an item, or the item's own stack.
+    /// For each item, the index of its stack in `batch` or `own`.
     slots: Vec<Slot>,
     own: Vec<Stack>,
-    /// Stacks of earlier batches, for their memory.
+    /// Stacks of earlier batches, kept to reuse their memory.
     spare: Vec<Stack>,
 }
 
@@ -30,7 +30,7 @@ enum Slot {
 }
 
 impl Unwound {
-    /// The stack of an item, by its place in the batch.
+    /// The stack of an item, by its index in the batch.
     #[must_use]
     pub fn get(&self, item: usize) -> Option<StackRef<'_>> {
         match *self.slots.get(item)? {
@@ -44,7 +44,7 @@ impl Unwound {
         self.spare.append(&mut self.own);
     }
 
-    /// Adds the stack of the next item, filled by `fill`.
+    /// Adds the stack of the next item, written by `fill`.
     fn add(&mut self, fill: impl FnOnce(&mut Stack)) {
         let mut stack = self.spare.pop().unwrap_or_default();
         stack.frames.clear();
@@ -54,20 +54,20 @@ impl Unwound {
     }
 }
 
-/// What the copied bytes of one sample give to start from.
+/// The start of a walk over the copied bytes of one sample.
 struct Start<'a> {
     regs: Regs,
     copied: Copied<'a>,
 }
 
-/// Unwinds samples under any strategy. One for each thread: it remembers rules, not samples.
+/// Unwinds samples under any strategy. Each thread has its own: it caches rules, not samples.
 #[derive(Debug)]
 pub struct Walker<'a> {
     modules: &'a ModuleTable<'a>,
     mode: CaptureMode,
     arch: model::Arch,
     unwinder: Unwinder,
-    /// Another, since rules of other rows are other rules.
+    /// A separate unwinder, since its rules differ from those of call frame information.
     by_sframe: Unwinder,
     walks: KernelWalks,
     #[cfg(any(feature = "libdw", feature = "libunwind"))]
@@ -75,8 +75,8 @@ pub struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    /// A walker for samples of this mode and architecture. Walkers of several threads remember rules together if they are given the same
-    /// `rules`; their modules and spaces must be the same then.
+    /// Creates a walker for samples of this mode and architecture. Walkers of several threads can share `rules`; their
+    /// modules and spaces must be the same then.
     #[must_use]
     pub fn new(modules: &'a ModuleTable<'a>, mode: CaptureMode, arch: model::Arch, rules: Arc<SharedRules>) -> Self {
         Self {
@@ -91,8 +91,8 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The same with other limits and options. By default nothing is guessed: at an instruction of a missing module a
-    /// guess would be wrong more often than not.
+    /// Sets other limits and options. By default nothing is guessed: at an instruction of a missing module a guess
+    /// would be wrong more often than not.
     #[must_use]
     pub fn with_options(mut self, options: Options) -> Self {
         self.unwinder = self.unwinder.with_options(options);
@@ -100,12 +100,12 @@ impl<'a> Walker<'a> {
         self
     }
 
-    /// The kernel's walks, as far as they were asked for.
+    /// Returns and resets the counts of kernel walks, as far as strategies used them.
     pub fn take_kernel_walks(&mut self) -> KernelWalks {
         std::mem::take(&mut self.walks)
     }
 
-    /// How often a library of others could not work at all, by its words; such stacks are truncated without frames.
+    /// How often an external library failed, by its error message; such stacks are truncated and without frames.
     #[must_use]
     pub fn into_refused(self) -> BTreeMap<String, u64> {
         #[cfg(any(feature = "libdw", feature = "libunwind"))]
@@ -114,7 +114,7 @@ impl<'a> Walker<'a> {
         BTreeMap::new()
     }
 
-    /// The stacks of `items` under a strategy. `out` is filled anew.
+    /// Writes the stacks of `items` under a strategy to `out`, which is overwritten.
     pub fn walk(&mut self, strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
         out.reset();
         match strategy {
@@ -128,7 +128,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The kernel's walks; where there is none, the copied bytes are unwound.
+    /// Uses the kernel's walks; if there is none, unwinds the copied bytes.
     fn take_walks(&mut self, items: &[Item<'_>], out: &mut Unwound) {
         let is_copied = |item: &Item<'_>| complete_walk(item).is_none() || !item.sample.stack.is_empty();
         let copied: Vec<Item<'_>> = items.iter().filter(|item| is_copied(item)).copied().collect();
@@ -154,7 +154,7 @@ impl<'a> Walker<'a> {
         out.slots = all;
     }
 
-    /// The chain that a profiler by frame pointers would have taken, from the copied bytes.
+    /// Walks the copied bytes as a frame-pointer profiler would have.
     fn walk_chunks_by_fp(&mut self, items: &[Item<'_>], out: &mut Unwound) {
         for item in items {
             let holes = holes(item.sample);
@@ -168,7 +168,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// What the recorded chain is worth.
+    /// Judges the recorded chain.
     fn judge(&mut self, item: &Item<'_>, out: &mut Stack) {
         let Item { sample, space, .. } = item;
         if let Some(stop) = told_apart(sample) {
@@ -205,7 +205,7 @@ impl<'a> Walker<'a> {
         let stack_end = copied(sample, &Holes::default(), usize::MAX).memory().stack_end(last);
         let chain = Chain { entries: &entries, end: chain_end(sample.fp_end), arch, regs: regs.as_ref(), stack_end };
         self.unwinder.judge_chain(self.modules, &space.space, &chain, out);
-        // Of a single address that perf took, nothing says that there was a return address, or which.
+        // A chain of a single address from perf does not show whether there was a return address, or which.
         let is_lone = entries.len() == 1 && chain.end == ChainEnd::Unknown && regs.is_none();
         if is_lone && matches!(out.stop, StopReason::Broken(_)) {
             out.stop = StopReason::Truncated(TruncatedReason::ChunkEmpty);
@@ -223,14 +223,14 @@ impl<'a> Walker<'a> {
     #[cfg(not(any(feature = "libdw", feature = "libunwind")))]
     #[expect(clippy::unused_self, reason = "the other build asks its libraries")]
     fn ask(&mut self, _strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
-        // `Strategy::check` refuses these in this build.
+        // `Strategy::check` refuses these strategies in this build.
         for _ in items {
             out.add(|stack| stack.stop = StopReason::Truncated(TruncatedReason::Budget));
         }
     }
 }
 
-/// Where the kernel's walk of a sample has ended, if it got to the outermost frame.
+/// The root that the kernel's walk of a sample reached, if it did.
 fn complete_walk(item: &Item<'_>) -> Option<Root> {
     Some(match item.sample.cfi_end.filter(|_| !item.sample.cfi_frames.is_empty())? {
         CfiEnd::UndefinedRa => Root::UndefinedRa,
@@ -243,7 +243,7 @@ fn complete_walk(item: &Item<'_>) -> Option<Root> {
     })
 }
 
-/// The stack that the kernel has walked.
+/// The stack walked by the kernel.
 fn walked(item: &Item<'_>, root: Root, out: &mut Stack) {
     out.stop = StopReason::Complete(root);
     if is_gone(item) {
@@ -258,7 +258,7 @@ fn walked(item: &Item<'_>, root: Root, out: &mut Stack) {
     }));
 }
 
-/// The rows of modules over at most `max_bytes` of each chunk, from the stack pointer up.
+/// Unwinds by the modules' rows over at most `max_bytes` of each chunk, from the stack pointer up.
 fn unwind<M: Modules + ?Sized>(
     unwinder: &mut Unwinder,
     modules: &M,
@@ -269,7 +269,7 @@ fn unwind<M: Modules + ?Sized>(
     let holes: Vec<Holes> = items.iter().map(|item| holes(item.sample)).collect();
     let starts: Vec<Result<Start<'_>, StopReason>> =
         items.iter().zip(&holes).map(|(item, holes)| start(item, holes, max_bytes)).collect();
-    // Those with two stacks are few, and a batch of such is slower.
+    // Samples with two stacks are few, and batches of them are slower.
     let jobs: Vec<Job<'_, Chunk<'_>>> = items
         .iter()
         .zip(&starts)
@@ -296,24 +296,24 @@ fn unwind<M: Modules + ?Sized>(
     }
 }
 
-/// Whether a sample has no user stack at all. Samples of mode `fp` have no registers to tell it by; there it is a thread
-/// in the kernel without a chain, which has the interrupted instruction at least.
+/// Whether a sample has no user stack at all. Samples of mode `fp` have no registers that would show it. There it is a
+/// thread in the kernel without a chain: a chain has at least the interrupted instruction.
 fn has_no_user_stack(mode: CaptureMode, Item { sample, .. }: &Item<'_>) -> bool {
     match mode {
         CaptureMode::Fp => sample.in_kernel && sample.user_fp.is_empty(),
         CaptureMode::Dwarf { .. } | CaptureMode::Both { .. } => sample.user_regs.is_none(),
-        // A walk leaves no registers.
+        // A complete walk leaves no registers in the sample.
         CaptureMode::Cfi { .. } => sample.user_regs.is_none() && sample.cfi_frames.is_empty(),
     }
 }
 
-/// What to walk over, or what the stack is without a walk.
+/// The start of the walk, or the stop reason if there is no walk.
 fn start<'a>(item: &Item<'a>, holes: &'a Holes, max_bytes: usize) -> Result<Start<'a>, StopReason> {
     let (sample, regs) = (item.sample, user_regs(item)?);
     Ok(Start { regs: unwind_regs(regs)?, copied: copied(sample, holes, max_bytes) })
 }
 
-/// The registers as the unwinder numbers them; 32-bit code has its own numbers, and of ARM's nothing is known.
+/// The registers in the unwinder's numbering; 32-bit x86 code has its own, and 32-bit ARM is not supported.
 ///
 /// # Sources
 /// System V psABI for AMD64, figure 3.36, and for Intel386 1.1, table 2.14.

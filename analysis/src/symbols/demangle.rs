@@ -1,43 +1,42 @@
-//! From a symbol to the name a person wrote, within limits: the profiled program chose the symbol.
+//! Demangles symbols, within limits: the profiled program chose them.
 
 use rustc_hash::FxHashMap;
 use std::fmt::{self, Write};
 
-/// Longest symbol that is demangled, bytes. Longer ones are shown as they are, cut.
+/// Longest symbol that is demangled, bytes. Longer ones are shown mangled and shortened.
 const MAX_SYMBOL_BYTES: usize = 16 << 10;
-/// Longest name given out, bytes.
+/// Longest resulting name, bytes.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
-/// The demangled name of a Rust or C++ symbol, any other symbol as it is; at most 4 KiB.
+/// The demangled name of a Rust or C++ symbol; any other symbol unchanged; at most 4 KiB.
 ///
-/// C++ names come with the types of their parameters, which tell overloaded functions apart, and without return types.
-/// A name that was cut ends in `…`.
-/// Invalid UTF-8 is replaced; control characters are left to whoever prints it.
+/// C++ names include parameter types, which distinguish overloaded functions, but no return types. A shortened name
+/// ends in `…`. Invalid UTF-8 is replaced; control characters are left to whoever prints the name.
 #[must_use]
 pub fn demangle(symbol: &[u8]) -> String {
     let mut name = Bounded::default();
     let text = String::from_utf8_lossy(symbol.get(..MAX_SYMBOL_BYTES).unwrap_or(symbol));
     if symbol.len() > MAX_SYMBOL_BYTES || !write_demangled(&text, &mut name) {
         name = Bounded::default();
-        // Cut is noted by `Bounded` itself.
+        // `Bounded` itself records that it is full.
         let _ = name.write_str(&text);
     }
     name.text
 }
 
-/// Whether a symbol is a mangled name of Rust or C++.
+/// Whether a symbol is mangled as in Rust or C++.
 pub(super) fn is_mangled(symbol: &[u8]) -> bool {
     symbol.starts_with(b"_Z") || symbol.starts_with(b"_R")
 }
 
-/// Names of symbols, each demangled once: many addresses are in the same functions.
+/// A cache of demangled names: many addresses are in the same functions.
 #[derive(Debug, Default)]
 pub(super) struct Demangled {
     names: FxHashMap<Vec<u8>, String>,
 }
 
 impl Demangled {
-    /// [`demangle`]; the version of a stub, `memcpy@plt`, is left as it is.
+    /// Like [`demangle`], but keeps the suffix of a stub, as in `memcpy@plt`.
     pub(super) fn name(&mut self, symbol: &[u8]) -> String {
         if !symbol.starts_with(b"_") {
             return demangle(symbol);
@@ -54,7 +53,7 @@ impl Demangled {
     }
 }
 
-/// Whether `symbol` was a mangled one and is now in `name`, cut or not.
+/// Demangles `symbol` into `name`; false if it is not mangled.
 fn write_demangled(symbol: &str, name: &mut Bounded) -> bool {
     if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
         return write!(name, "{rust:#}").is_ok() || name.is_cut;
@@ -62,13 +61,13 @@ fn write_demangled(symbol: &str, name: &mut Bounded) -> bool {
     if !symbol.starts_with("_Z") {
         return false;
     }
-    // Both steps have limits of recursion of their own (96 and 128), which fit a thread's stack.
+    // Both steps limit recursion (96 and 128), which fits a thread's stack.
     let Ok(cpp) = cpp_demangle::Symbol::new(symbol.as_bytes()) else { return false };
     let writing = cpp_demangle::DemangleOptions::new().no_return_type();
     cpp.structured_demangle(name, &writing).is_ok() || name.is_cut
 }
 
-/// Text up to [`MAX_NAME_BYTES`]; writing more is an error, which ends the writer's work.
+/// Text of at most [`MAX_NAME_BYTES`]; writing more is an error, which makes the writer stop.
 #[derive(Debug, Default)]
 struct Bounded {
     text: String,

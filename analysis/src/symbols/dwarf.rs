@@ -1,8 +1,8 @@
-//! Functions and inline frames from DWARF.
+//! Looks up functions and inline frames in DWARF.
 //!
-//! Addresses are known before anything is read, so that a unit is parsed only if it has one, and nothing is kept of it
-//! but what is there. What a file may cost is bounded: its sections by [`MAX_DWARF_BYTES`], the work by [`Meter`]. A unit
-//! that asks for more says nothing, and its code is named by symbols.
+//! Addresses are known before anything is read, so that a unit is parsed only if it contains one, and only what is at
+//! these addresses is kept. The cost of a file is bounded: its sections by [`MAX_DWARF_BYTES`], the work by [`Meter`].
+//! A unit that needs more is ignored, and its code is named by symbols.
 
 mod functions;
 mod lines;
@@ -24,28 +24,28 @@ pub(super) use split::SplitFiles;
 use std::rc::Rc;
 use units::{Reader, Units};
 
-/// Most bytes of all DWARF sections of a module together, decompressed.
+/// The most bytes of all DWARF sections of a module, uncompressed.
 const MAX_DWARF_BYTES: u64 = 160 << 20;
-/// Steps for each byte of a name that is given: it is copied, demangled and kept.
+/// Steps per byte of a returned name, which is copied, demangled and stored.
 const NAME_STEPS: u64 = 4;
 
 /// The DWARF of a module, in memory.
 #[derive(Debug)]
 pub(super) struct Dwarf {
     sections: DwarfSections<Vec<u8>>,
-    /// What several modules share (dwz).
+    /// Parts shared by several modules (dwz).
     supplementary: Option<DwarfSections<Vec<u8>>>,
     endian: RunTimeEndian,
 }
 
-/// What DWARF says of some addresses.
+/// What DWARF knows about some addresses.
 #[derive(Debug, Default)]
 pub(super) struct FromDwarf {
-    /// For each address the function, innermost inline frame first; nothing where it is not known.
+    /// For each address the function, innermost inline frame first; empty if not known.
     pub(super) names: Vec<Vec<Name>>,
-    /// Some units asked for more than is done for one file.
+    /// Some units exceed the budget of a file.
     pub(super) is_too_much: bool,
-    /// Some code has its debug information in files of its own (split DWARF), which are not here.
+    /// Some debug information is in separate files (split DWARF) that are not available.
     pub(super) is_without_split: bool,
 }
 
@@ -55,7 +55,7 @@ impl Dwarf {
         self.endian
     }
 
-    /// The DWARF of a file.
+    /// Reads the DWARF of a file.
     pub(super) fn new(file: &ElfFile, supplementary: Option<&ElfFile>) -> Result<Self, TooMuchDwarf> {
         let endian = if file.image().little_endian { RunTimeEndian::Little } else { RunTimeEndian::Big };
         let mut left_bytes = MAX_DWARF_BYTES;
@@ -64,10 +64,10 @@ impl Dwarf {
         Ok(Self { sections, supplementary, endian })
     }
 
-    /// Asks for the names of many addresses, which ascend.
+    /// Looks up the names of many addresses, which must be ascending.
     ///
-    /// A function that DWARF gives no linkage name takes the one of the symbol table: with `line-tables-only`, DWARF has
-    /// `get` or `{closure#0}` of whatever type or module.
+    /// A function without a linkage name in DWARF gets its name from the symbol table: with `line-tables-only`, DWARF
+    /// has only `get` or `{closure#0}`, without type or module.
     pub(super) fn names(
         &self,
         svmas: &[u64],
@@ -82,14 +82,14 @@ impl Dwarf {
         let shared = dwarf.sup().map(|shared| Units::new(shared, &meter));
         let mut both = Both { main: Units::new(&dwarf, &meter), shared };
         let mut found = FromDwarf { names: vec![Vec::new(); svmas.len()], ..FromDwarf::default() };
-        // Addresses without names yet, and their numbers.
+        // Addresses without names yet, with their indices.
         let mut left: Vec<(u64, usize)> = svmas.iter().copied().zip(0..).collect();
         for offset in both.main.offsets() {
             if left.is_empty() {
                 break;
             }
             let named = UnitNames { wanted: &left, detail, symbols, split, demangled: &mut *demangled, meter: &meter };
-            // What a damaged unit would have said is not known.
+            // Damaged units are skipped.
             let Ok((in_unit, is_without_split)) = named.of_unit(&mut both, offset) else { continue };
             found.is_without_split |= is_without_split;
             let is_known = !in_unit.is_empty();
@@ -107,12 +107,12 @@ impl Dwarf {
     }
 }
 
-/// Names by the numbers of addresses.
+/// Names by the index of their address.
 type Numbered = Vec<(usize, Vec<Name>)>;
 
-/// The names that a unit has for addresses.
+/// Looks up addresses in a unit.
 struct UnitNames<'n> {
-    /// The addresses, which ascend, and their numbers.
+    /// The addresses, ascending, with their indices.
     wanted: &'n [(u64, usize)],
     detail: Detail,
     symbols: &'n SymbolMap<'n>,
@@ -122,7 +122,7 @@ struct UnitNames<'n> {
 }
 
 impl UnitNames<'_> {
-    /// Names by the numbers of addresses, and whether more of them is in a file of the unit's own that is not here.
+    /// Names by the index of their address, and whether more of them are in a split file that is not available.
     fn of_unit(mut self, both: &mut Both<'_, '_>, offset: usize) -> Result<(Numbered, bool), Stop> {
         let header = both.main.header(offset)?;
         let unit = Rc::new(both.main.unit(header)?);
@@ -138,7 +138,7 @@ impl UnitNames<'_> {
                 let found = functions::find(split, split_unit, &wanted, meter)?;
                 self.of_all(unit_ref, &here, found)
             });
-            // What is damaged is as good as not there.
+            // A damaged split file counts as missing.
             if let Ok(Some(names)) = in_split {
                 return Ok((names, false));
             }
@@ -147,7 +147,7 @@ impl UnitNames<'_> {
         Ok((self.of_all(unit_ref, &here, found)?, unit.dwo_id.is_some()))
     }
 
-    /// Names of what is at each of some addresses, by the numbers of these. `unit` has the lines.
+    /// Names of the functions at some addresses, by the index of the address. `unit` has the lines.
     fn of_all(
         &mut self,
         unit: UnitRef<'_, Reader<'_>>,
@@ -168,7 +168,7 @@ impl UnitNames<'_> {
         Ok(names)
     }
 
-    /// Names of what is at an address, innermost first. A frame without a name ends them, as nobody knows what it is.
+    /// Names of the functions at an address, innermost first. Stops at a function without a name.
     fn of_functions(
         &mut self,
         unit: UnitRef<'_, Reader<'_>>,
@@ -176,9 +176,10 @@ impl UnitNames<'_> {
         functions: At<'_>,
         mut line: (Option<u64>, Option<u32>),
     ) -> Result<Vec<Name>, Stop> {
-        // The first is the function itself, which all others are inlined into.
+        // The first is the function itself; all others are inlined into it.
         let mut functions: At<'_> = functions;
-        // Callers write the name that is exported; of a static function in Rust or C++ only the symbol has the path.
+        // Prefer the exported name, which callers use. For a static function in Rust or C++, only the symbol has the
+        // path.
         let mangled = || self.symbols.find(svma).filter(|symbol| is_mangled(symbol));
         let symbol = self.symbols.find_exported(svma).or_else(mangled);
         if let (Some(function), Some(symbol)) = (functions.first_mut(), symbol)
@@ -201,7 +202,7 @@ impl UnitNames<'_> {
         Ok(names)
     }
 
-    /// A line of a file, which is given by its number.
+    /// A source line, with the file given by its number.
     fn source_line(&self, unit: UnitRef<'_, Reader<'_>>, file: u64, line: u32) -> Result<Option<SourceLine>, Stop> {
         let Some(path) = lines::path(unit, file) else { return Ok(None) };
         self.meter.take((path.len() as u64).saturating_mul(NAME_STEPS))?;

@@ -1,7 +1,8 @@
-//! Names of code that a program compiled while it ran, from the dump it kept for perf, by address and time; and the call
-//! frame information that it gave of it.
+//! Names of JIT-compiled code by address and time, and its call frame information, from the dump that the program wrote
+//! for perf (jitdump).
 //!
-//! Not by `linux-perf-data`, which reads whole dumps: the recorder leaves the code out, and keeps the records that are needed here.
+//! Does not use `linux-perf-data`, which reads whole dumps: the recorder keeps only the records needed here, without
+//! the code.
 
 use super::demangle::demangle;
 use bytes::Bytes;
@@ -13,82 +14,83 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Most loads and moves of a recording, some 150 bytes each.
+/// The most loads and moves of a recording, about 150 bytes each.
 const MAX_LOADS: usize = 4 << 20;
-/// Most pieces of code of a recording whose call frame information is kept, some kilobytes each once stacks go through them.
+/// The most pieces of code of a recording with call frame information, some kilobytes each once stacks pass through
+/// them.
 const MAX_UNWINDING: usize = 1 << 16;
 
-/// A flag of the header: times are those of a counter of the processor.
+/// Header flag: times are those of a CPU counter.
 const ARCH_TIMESTAMP: u64 = 1;
 
-/// A function that a process compiled: an index over all of a recording.
+/// A JIT-compiled function: an index over the whole recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JitCode(u32);
 
-/// The code that processes compiled, as far as the recording holds their dumps.
+/// JIT-compiled code from the dumps in a recording.
 #[derive(Debug, Default)]
 pub struct JitCodes {
     dumps: FxHashMap<u32, History>,
     names: Vec<Vec<u8>>,
-    /// Of each process together, ascending.
+    /// Grouped by process, ascending within each.
     unwinding: Vec<JitUnwinding>,
     unwinding_of: FxHashMap<u32, Range<usize>>,
     warnings: Vec<String>,
 }
 
-/// What a process said of how to unwind a function that it compiled.
+/// The call frame information of a JIT-compiled function.
 #[derive(Debug, Clone)]
 pub(crate) struct JitUnwinding {
     /// The code, AVMA.
     pub(crate) code: Range<u64>,
-    /// Where `.eh_frame` counts as being, AVMA.
+    /// The address that `.eh_frame` is relative to, AVMA.
     pub(crate) eh_frame_at: u64,
     /// `.eh_frame`.
     pub(crate) eh_frame: Bytes,
 }
 
-/// What is read of a process's dump, piece by piece.
+/// The state of reading a process's dump, piece by piece.
 #[derive(Debug, Default)]
 struct Dump {
     loads: Vec<Load>,
-    /// Code that may move, by the number that the dump has for it.
+    /// Code that may move, by its number in the dump.
     known: FxHashMap<u64, JitCode>,
-    /// Call frame information of the next load.
+    /// Call frame information for the next load.
     next_eh_frame: Option<Bytes>,
     unwinding: Vec<JitUnwinding>,
 }
 
-/// Where code was from some time on.
+/// Where code was from a time on.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     time_ns: u64,
     start: u64,
     /// First address above.
     end: u64,
-    /// `None` where code went away.
+    /// `None` if code was removed.
     code: Option<JitCode>,
 }
 
 /// Where the code of a process was, and when.
 ///
-/// A tree of segments over the addresses at which code begins and ends: each load stands at the few nodes that make up its
-/// range, in the order of time, and an address is asked at the nodes above it.
+/// A segment tree over the addresses at which code begins and ends: each load is at the few nodes that cover its range,
+/// in order of time, and a look-up visits the nodes above the address.
 #[derive(Debug, Default)]
 struct History {
-    /// Ascending in time.
+    /// In order of time.
     loads: Vec<Load>,
     /// Ascending and distinct.
     bounds: Vec<u64>,
-    /// The segment from bound *i* to the next is node `bounds.len() + i`; above node *n* is node *n / 2*, down to 1.
+    /// The segment from bound *i* to the next is node `bounds.len() + i`; the parent of node *n* is *n / 2*, down to 1.
     nodes: Vec<Vec<u32>>,
 }
 
 impl JitCodes {
-    /// Reads the dumps among the modules of a recording: their paths and bytes.
+    /// Reads the dumps among the modules of a recording, given as paths and bytes.
     #[must_use]
     pub(crate) fn read<'a>(modules: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut codes = Self::default();
-        // Dumps are taken in pieces, as they grew.
+        // Dumps were recorded in pieces, as they grew.
         let mut dumps: FxHashMap<u32, Dump> = FxHashMap::default();
         let (mut n_loads, mut n_unwinding, mut n_strange) = (0usize, 0usize, 0u64);
         let mut timeless = BTreeSet::new();
@@ -119,12 +121,12 @@ impl JitCodes {
         codes
     }
 
-    /// What processes said of how to unwind code that stayed where it was, with nothing else there at any time.
+    /// Call frame information of code that never moved and whose addresses had no other code at any time.
     pub(crate) fn unwinding(&self) -> &[JitUnwinding] {
         &self.unwinding
     }
 
-    /// Which of it process `pid` said: ascending by address.
+    /// The range of [`Self::unwinding`] that is of process `pid`: ascending by address.
     pub(crate) fn unwinding_of(&self, pid: u32) -> Range<usize> {
         self.unwinding_of.get(&pid).cloned().unwrap_or_default()
     }
@@ -134,7 +136,7 @@ impl JitCodes {
         self.dumps.contains_key(&pid)
     }
 
-    /// What process `pid` had at an address (AVMA) at a time.
+    /// The code of process `pid` at an address (AVMA) and time.
     #[must_use]
     pub fn find(&self, pid: u32, address: u64, time_ns: u64) -> Option<JitCode> {
         self.dumps.get(&pid)?.find(address, time_ns)
@@ -146,13 +148,13 @@ impl JitCodes {
         self.names.get(code.0 as usize).map(|name| demangle(name))
     }
 
-    /// What could not be used, in words.
+    /// What could not be used, as text.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Appends at most `room` loads and pieces of call frame information.
+    /// Appends a piece of a dump. `room` limits the loads and the pieces of call frame information.
     fn read_piece(&mut self, piece: &[u8], dump: &mut Dump, room: (usize, usize)) -> Read {
         let mut read = Read::default();
         let Some(header) = Header::read(piece) else { return Read { n_strange: 1, ..read } };
@@ -193,7 +195,7 @@ impl JitCodes {
         dump.known.insert(index, code);
         dump.loads.push(Load { time_ns, start, end, code: Some(code) });
         if let Some(eh_frame) = eh_frame {
-            // perf puts it behind the code, so aligned, and what is written is relative to that.
+            // perf places it after the code, with this alignment, and its contents are relative to that.
             let eh_frame_at = start.checked_add(bytes.checked_next_multiple_of(8)?)?;
             dump.unwinding.push(JitUnwinding { code: start..end, eh_frame_at, eh_frame });
         }
@@ -201,7 +203,7 @@ impl JitCodes {
     }
 }
 
-/// `.eh_frame` of a record: its own header stands behind it.
+/// The `.eh_frame` in a record, which is followed by its header table.
 ///
 /// # Sources
 /// `jit_add_eh_frame_info` in `tools/perf/util/genelf.c` of Linux.
@@ -211,7 +213,7 @@ fn eh_frame(body: &[u8]) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(bytes))
 }
 
-/// Those whose code is the only one that ever was at its addresses, ascending.
+/// Those whose code is the only one that was ever at its addresses, ascending.
 fn only_code_there(mut unwinding: Vec<JitUnwinding>, loads: &[Load]) -> Vec<JitUnwinding> {
     let mut ranges: Vec<(u64, u64)> = loads.iter().map(|load| (load.start, load.end)).collect();
     ranges.sort_unstable();
@@ -229,7 +231,7 @@ fn only_code_there(mut unwinding: Vec<JitUnwinding>, loads: &[Load]) -> Vec<JitU
     unwinding
 }
 
-/// Code that goes to another place: it leaves where it was. Either may overlap the other.
+/// A move of code: it is removed from its old place. The two ranges may overlap.
 fn moved(body: &[u8], time_ns: u64, known: &FxHashMap<u64, JitCode>) -> Option<[Load; 2]> {
     let (old, new, bytes, index) = (u64_at(body, 16)?, u64_at(body, 24)?, u64_at(body, 32)?, u64_at(body, 40)?);
     let code = *known.get(&index)?;
@@ -240,12 +242,12 @@ fn moved(body: &[u8], time_ns: u64, known: &FxHashMap<u64, JitCode>) -> Option<[
     Some([at(old, None)?, at(new, Some(code))?])
 }
 
-/// How the reading of a dump went.
+/// The result of reading a piece of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Read {
-    /// Records left out.
+    /// Number of records left out.
     n_strange: u64,
-    /// The dump's times are not those of the recording.
+    /// The dump's times are in another clock than the recording's.
     is_timeless: bool,
 }
 
@@ -270,7 +272,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The first record, and what follows it.
+    /// Splits off the first record.
     fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let len = usize::try_from(u32_at(bytes, 4)?).ok()?;
         let body = bytes.get(PREFIX_BYTES..len)?;
@@ -304,7 +306,7 @@ impl History {
         Self { loads, bounds, nodes }
     }
 
-    /// The last load up to the time that has the address.
+    /// The last load, up to a time, that contains the address.
     fn find(&self, address: u64, time_ns: u64) -> Option<JitCode> {
         let segment = self.bounds.partition_point(|&bound| bound <= address).checked_sub(1)?;
         let n_before = self.loads.partition_point(|load| load.time_ns <= time_ns);

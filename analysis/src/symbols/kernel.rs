@@ -1,24 +1,24 @@
-//! Kernel names, from the table the kernel gives out.
+//! Kernel symbols, from the kernel's own table.
 
 use crate::modules::{ReadSeek, Resolver};
 use fpprof_recording::model::{KernelSymbol, Meta};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Most bytes of a table of kernel symbols; usual ones have 5 to 20 MiB.
+/// The most bytes of a table of kernel symbols; usual ones have 5 to 20 MiB.
 const MAX_TABLE_BYTES: u64 = 256 << 20;
-/// Most bytes of `/proc/stat`, which grows with CPUs and interrupts.
+/// The most bytes of `/proc/stat`, which grows with CPUs and interrupts.
 const MAX_PROC_BYTES: u64 = 16 << 20;
-/// A symbol reaches no further than this: beyond lies memory the table does not speak of.
+/// Upper limit of a symbol's extent: memory beyond it is not described by the table.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
-/// Why there are no kernel names.
+/// Why there are no kernel symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelMissing {
-    /// The recording is of another machine or of another kernel.
+    /// The recording is from another machine or another kernel.
     OtherKernel,
-    /// The machine was started anew since; the kernel lies at other addresses now.
+    /// The machine was rebooted since; the kernel is at other addresses now.
     OtherBoot,
-    /// The recording tells neither when it was made nor where the kernel lay.
+    /// The recording has neither its time nor an address of the kernel.
     Unplaced,
     /// The kernel hides its addresses from this user (`kptr_restrict`).
     Restricted,
@@ -27,7 +27,7 @@ pub enum KernelMissing {
 }
 
 impl KernelMissing {
-    /// In words, after "kernel frames have no names: ".
+    /// As text, to follow "kernel frames have no names: ".
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ pub struct KernelSymbols {
 struct Entry {
     address: u64,
     is_code: bool,
-    /// Line in `text`: name, and after a tab the module in brackets.
+    /// Range of the line in `text`: name, and after a tab the module in brackets.
     line: (u32, u32),
 }
 
@@ -70,8 +70,8 @@ impl KernelSymbols {
     /// Reads a table in the format of `/proc/kallsyms`: address, type, name, and the module in brackets.
     ///
     /// # Errors
-    /// [`KernelMissing::Restricted`] when all addresses are zero, [`KernelMissing::Unreadable`] when it cannot be read
-    /// or holds nothing.
+    /// [`KernelMissing::Restricted`] if all addresses are zero, [`KernelMissing::Unreadable`] if it cannot be read or
+    /// is empty.
     pub fn read(table: impl Read) -> Result<Self, KernelMissing> {
         let mut symbols = Self::default();
         let mut reader = BufReader::with_capacity(1 << 20, table.take(MAX_TABLE_BYTES));
@@ -95,7 +95,7 @@ impl KernelSymbols {
         Ok(symbols)
     }
 
-    /// Whether a symbol lies where a recording says that it did.
+    /// Whether the table has a symbol at its recorded address.
     #[must_use]
     pub fn has(&self, symbol: &KernelSymbol) -> bool {
         let from = self.entries.partition_point(|entry| entry.address < symbol.address);
@@ -103,7 +103,7 @@ impl KernelSymbols {
         here.any(|entry| self.line(entry) == symbol.name)
     }
 
-    /// The function an address lies in.
+    /// The function that contains an address.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<KernelName<'_>> {
         let above = self.entries.partition_point(|entry| entry.address <= address);
@@ -134,7 +134,7 @@ impl KernelSymbols {
     }
 }
 
-/// Opens the table of the running kernel, if the recording was made under it since it was started.
+/// Opens the table of the running kernel, if the recording was made since this kernel was booted.
 ///
 /// # Errors
 /// Why its names would be wrong, or why there are none.
@@ -149,11 +149,11 @@ pub fn open_kernel_symbols(meta: &Meta, resolver: &dyn Resolver) -> Result<Box<d
     open("/proc/kallsyms")
 }
 
-/// Whether the kernel that runs now, started at `btime` of `stat`, is the one of the recording.
+/// Whether the kernel that runs now, booted at `btime` of `stat`, is the one of the recording.
 ///
-/// A kernel that was started after the recording began is another one. One that was started before it is the same if
-/// the recording's own clock, which counts from its start, says so too; time spent suspended only moves that later.
-/// perf does not write down the time of day: where its kernel lay is compared with the table.
+/// A kernel booted after the recording began is another one. One booted before is the same if the recording's own
+/// clock, which counts from the boot, agrees; time spent suspended only makes the computed boot time later. perf does
+/// not record the time of day: for its files, an address of the kernel is compared with the table.
 ///
 /// # Sources
 /// proc(5), `/proc/stat`: `btime`, boot time in seconds since 1970. `CLOCK_MONOTONIC` does not count suspended time.

@@ -1,16 +1,17 @@
-//! Names of addresses.
+//! Symbolisation.
 //!
 //! A name is looked up once for each distinct (module, SVMA), after all stacks are folded, module by module: symbol
-//! tables and DWARF of a module are read, asked, and dropped again. Functions come from `.symtab`, `.dynsym` and the
-//! compressed `.gnu_debugdata` of the module and from its debug file, found by build id or by `.gnu_debuglink`, and those
-//! of Go programs without them from `.gopclntab`; inline frames and lines from the DWARF of either; stubs that call other modules are named `function@plt`. Code that a program
-//! compiled while it ran is named by the dump or the table it kept for perf, which the recorder takes into the recording;
-//! kernel names come from the kernel's table.
+//! tables and DWARF of a module are read, queried, and dropped again. Functions come from `.symtab`, `.dynsym` and the
+//! compressed `.gnu_debugdata` of the module and from its debug file, found by build ID or by `.gnu_debuglink`, and
+//! those of Go programs without them from `.gopclntab`; inline frames and lines from the DWARF of either. Stubs that
+//! call other modules are named `function@plt`. JIT-compiled code is named by the dump or the table that the program
+//! wrote for perf, which the recorder includes in the recording; kernel symbols come from the kernel's table.
 //!
-//! Our own look-ups, on the parsers of gimli and object, over bytes that were read from the verified file, and not a
-//! library that maps files by path: what was verified is what is used, a file cut short meanwhile is no SIGBUS, modules
-//! that exist only in the recording have no path, and modules are looked up in parallel. And not `addr2line`: it parses
-//! and keeps whole units, which a hostile one makes as large as it likes, while the addresses that are asked for are few.
+//! We do the look-ups ourselves, with the parsers of gimli and object over bytes read from the verified file, instead
+//! of using a library that maps files by path: so the verified file is the one that is used, a file truncated meanwhile
+//! causes no SIGBUS, modules that exist only in the recording need no path, and modules are handled in parallel.
+//! `addr2line` is not used because it parses and keeps whole units, whose size a hostile file controls, while only few
+//! addresses are needed.
 
 mod demangle;
 mod dwarf;

@@ -1,4 +1,4 @@
-//! All names of one module at once.
+//! Looks up all names of one module at once.
 
 use super::demangle::Demangled;
 use super::dwarf::{Dwarf, FromDwarf, SplitFiles, TooMuchDwarf};
@@ -8,18 +8,18 @@ use super::symbol_map::SymbolMap;
 use crate::address_space::FileIx;
 use crate::modules::{ElfFile, GoFunctions, GoMissing, Missing, ModuleTable};
 
-/// What a module's symbols say of some addresses.
+/// What a module's symbols know about some addresses.
 #[derive(Debug)]
 pub(super) struct ModuleNames {
-    /// One for each address asked for, in order.
+    /// One for each requested address, in order.
     pub(super) names: Vec<Names>,
-    /// There is DWARF, but too much to be read: some inline frames are missing, or all.
+    /// There is too much DWARF to be read: some or all inline frames are missing.
     pub(super) is_without_inlines: bool,
-    /// There are more symbols at these addresses than are kept.
+    /// There are more symbols at these addresses than the limit.
     pub(super) is_without_symbols: bool,
-    /// Some of its DWARF is in files of its own, which are not here.
+    /// Some of its DWARF is in separate files that are not available.
     pub(super) is_without_split: bool,
-    /// It is a Go program whose own table was asked for, in vain.
+    /// Why a Go program's own table, which was needed, cannot be used.
     pub(super) go_missing: Option<GoMissing>,
 }
 

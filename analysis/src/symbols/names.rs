@@ -1,29 +1,29 @@
-//! What is said of an address.
+//! Names of an address.
 
 use std::fmt;
 
-/// Names at an address: the function first, then what is inlined there, outermost first. Empty when nothing is known.
+/// Names at an address: the function, then the functions inlined there, outermost first. Empty if not known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Names(pub Vec<Name>);
 
-/// A function, and the line of it, if lines are asked for and known.
+/// A function, and its line if lines are requested and known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Name {
     /// Demangled.
     pub function: String,
-    /// The line that the address belongs to.
+    /// The line of the address.
     pub line: Option<SourceLine>,
 }
 
 impl Name {
-    /// A function of which no line is known.
+    /// A function without a known line.
     #[must_use]
     pub fn without_line(function: String) -> Self {
         Self { function, line: None }
     }
 }
 
-/// `read_block (disk.c:120)`: the last part of the path is what a person looks for, and the module stands beside the name.
+/// Writes `read_block (disk.c:120)`: only the base name of the path, since the module is displayed beside it.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.function)?;
@@ -35,18 +35,18 @@ impl fmt::Display for Name {
 /// A line of a source file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceLine {
-    /// Path on the machine that compiled it; without its start where it is very long.
+    /// Path on the machine that compiled it; without its start if it is very long.
     pub file: String,
-    /// Number, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
-/// How much is said of an address.
+/// Level of detail of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// The function, by the symbol tables alone: the least work.
+    /// The function, from symbol tables only: the least work.
     Symbols,
-    /// The function and what is inlined there, by DWARF where there is any.
+    /// The function and functions inlined there, from DWARF if there is any.
     #[default]
     Inlines,
     /// The same with file and line.

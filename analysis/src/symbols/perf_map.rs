@@ -1,20 +1,20 @@
-//! Names of code that a program compiled while it ran, from the table it kept for perf.
+//! Names of JIT-compiled code, from the table that the program wrote for perf.
 
 use super::demangle::demangle;
 use fpprof_recording::compiled::perf_map::function;
 use std::collections::BTreeMap;
 
-/// Most lines read; a long-running JVM has some 100,000.
+/// The most lines read; a long-running JVM has about 100,000.
 const MAX_LINES: usize = 4 << 20;
 
 /// The table of a process.
 ///
-/// Compilers move and drop code, and say so by naming the same addresses again: of several lines for an address the
+/// Compilers move and drop code, and report it by listing the same addresses again: of several lines for an address the
 /// last counts.
 #[derive(Debug, Default)]
 pub struct PerfMap {
     text: Vec<u8>,
-    /// By first address: the first address above, and the name's place in `text`. They do not overlap.
+    /// By start address: the end, and the range of the name in `text`. Disjoint.
     ranges: BTreeMap<u64, Range>,
 }
 
@@ -25,7 +25,7 @@ struct Range {
 }
 
 impl PerfMap {
-    /// Reads a table: on each line the first address and the bytes, both in hex, and the name. Other lines are left out.
+    /// Reads a table: each line has the start address and the size, both in hex, and the name. Other lines are ignored.
     #[must_use]
     pub fn read(text: Vec<u8>) -> Self {
         let mut ranges = BTreeMap::new();
@@ -39,7 +39,7 @@ impl PerfMap {
         Self { text, ranges }
     }
 
-    /// The name of the function that an address (AVMA) is in.
+    /// The name of the function that contains an address (AVMA).
     #[must_use]
     pub fn find(&self, address: u64) -> Option<String> {
         let (_, range) = self.ranges.range(..=address).next_back().filter(|(_, range)| address < range.end)?;
@@ -47,7 +47,7 @@ impl PerfMap {
     }
 }
 
-/// Takes the range out of those it overlaps, then puts it there.
+/// Cuts the range out of those it overlaps, then inserts it.
 fn insert(ranges: &mut BTreeMap<u64, Range>, start: u64, new: Range) {
     while let Some((hit_start, hit)) = ranges.range(..new.end).next_back().map(|(&start, &hit)| (start, hit)) {
         if hit.end <= start {
@@ -72,7 +72,8 @@ mod tests {
         addresses.iter().map(|&address| map.find(address).unwrap_or_default()).collect()
     }
 
-    /// Check that addresses get the function they are in, that names may hold blanks, and that there is nothing beyond.
+    /// Check that addresses get the function they are in, that names may contain spaces, and that other addresses have
+    /// none.
     #[test]
     fn functions_are_found() {
         let map = PerfMap::read(b"1000 20 LazyCompile:*f a.js:1\n0x2000 0x8 second\r\n".to_vec());
@@ -83,8 +84,8 @@ mod tests {
         assert_eq!(names(&map, &[0x2000, 0x2008]), ["second", ""]);
     }
 
-    /// Check that code that took the place of other code is named by the later line, and what is left of the other by
-    /// the earlier one.
+    /// Check that code that replaced other code is named by the later line, and the rest of the replaced code by the
+    /// earlier one.
     #[test]
     fn later_lines_win() {
         let map = PerfMap::read(b"1000 100 old\n1040 20 new\n1050 8 newest\n".to_vec());
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(found, ["old", "new", "newest", "new", "old", "old", ""]);
     }
 
-    /// Check that lines that make no sense are left out, and that no line ends the reading.
+    /// Check that invalid lines are ignored, and that none ends the reading.
     #[test]
     fn hostile_lines_are_left_out() {
         let text =

@@ -1,4 +1,4 @@
-//! Names of the stubs that call other modules, `memcpy@plt`: no symbol table has them.
+//! Names of the stubs that call other modules, `memcpy@plt`, which are in no symbol table.
 
 use super::symbol_map::SymbolMap;
 use crate::modules::{ElfFile, SectionInfo};
@@ -9,13 +9,13 @@ use object::{Endianness, pod};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Most bytes of a section of stubs, relocations, dynamic symbols or their names.
+/// The most bytes of a section of stubs, relocations, dynamic symbols or their names.
 const MAX_BYTES: u64 = 32 << 20;
-/// Most bytes of a name.
+/// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 4 << 10;
-/// Bytes of a stub in every PLT that linkers make for x86-64 and aarch64, but for the first of `.plt`.
+/// Size of a stub in every PLT that linkers generate for x86-64 and aarch64, except for the first one in `.plt`.
 const STUB_BYTES: u64 = 16;
-/// `R_X86_64_IRELATIVE` and `R_AARCH64_IRELATIVE`: the slot gets what the function at the addend returns.
+/// `R_X86_64_IRELATIVE` and `R_AARCH64_IRELATIVE`: the slot gets the return value of the function at the addend.
 const IRELATIVE: [u32; 2] = [37, 1032];
 
 /// The stubs of a 64-bit module.
@@ -26,13 +26,13 @@ pub(super) struct Stubs<'a> {
 }
 
 impl<'a> Stubs<'a> {
-    /// The stubs of a module; nothing but its section headers is read yet.
+    /// The stubs of a module. Only its section headers are read yet.
     pub(super) fn new(elf: &'a ElfFile) -> Self {
         Self { elf, sections: elf.sections() }
     }
 
-    /// The functions that stubs at these addresses go to, each with its stub's address; `files` may name those of the
-    /// module itself.
+    /// The functions that stubs at these addresses call, by the stub's address. `files` are used to name functions of
+    /// the module itself.
     pub(super) fn names(&self, svmas: &[u64], files: &[&ElfFile]) -> BTreeMap<u64, Vec<u8>> {
         let mut slots: FxHashMap<u64, Vec<u64>> = FxHashMap::default();
         for (svma, slot) in svmas.iter().filter_map(|&svma| Some((svma, self.slot(svma)?))) {
@@ -56,7 +56,7 @@ impl<'a> Stubs<'a> {
         found.named
     }
 
-    /// The place in memory that the stub at an address takes its target from.
+    /// Address of the slot from which the stub at an address loads its target.
     ///
     /// # Sources
     /// x86-64 psABI §5.2 and §B.2 (`.plt.sec`): `endbr64`, `bnd`, then `jmp *slot(%rip)`. ELF for the Arm 64-bit
@@ -108,15 +108,15 @@ impl<'a> Stubs<'a> {
     }
 }
 
-/// What is behind stubs, by their addresses.
+/// The targets of stubs, by address.
 #[derive(Debug, Default)]
 struct Targets {
     named: BTreeMap<u64, Vec<u8>>,
-    /// The function that is asked for the target.
+    /// Address of the resolver function that returns the target.
     resolved: BTreeMap<u64, u64>,
 }
 
-/// Where the stub begins that an x86-64 address is in: those of `.plt.got` may be 8 bytes long.
+/// Start of the stub that contains an x86-64 address: those of `.plt.got` may be 8 bytes long.
 fn small_stub(section: &[u8], at: u64) -> u64 {
     let bytes = if section == b".plt.got" { 8 } else { STUB_BYTES };
     at & !(bytes - 1)
@@ -146,7 +146,7 @@ fn aarch64_slot((svma, code): (u64, &[u8])) -> Option<u64> {
     if adrp & 0x9f00_001f != 0x9000_0010 || ldr & 0xffc0_03ff != 0xf940_0211 {
         return None;
     }
-    // 21 bits: the high 19 at bit 5, the low 2 at bit 29; shifted up so that the sign is that of the word.
+    // 21 bits: the high 19 at bit 5, the low 2 at bit 29; shifted up so that the sign bit is that of the word.
     let pages = (((adrp >> 5) & 0x7_ffff) << 2 | (adrp >> 29) & 3) << 11;
     let pages = i64::from(pages.cast_signed() >> 11) << 12;
     let low = u64::from((ldr >> 10) & 0xfff) << 3;
@@ -157,7 +157,7 @@ fn aarch64_slot((svma, code): (u64, &[u8])) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Check that the stubs of current and older linkers give their slot, and other code none.
+    /// Check that the stubs of current and older linkers give their slot, and that other code does not.
     #[test]
     fn slots_of_stubs() {
         let plain = [0xff, 0x25, 0xe2, 0x2f, 0, 0, 0x68, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! The functions of a module that hold any of the addresses asked for.
+//! Finds the functions of a module that contain any of the requested addresses.
 
 use crate::modules::{ElfFile, Pieces, SectionInfo};
 use object::elf::{self, FileHeader32, FileHeader64};
@@ -9,54 +9,56 @@ use std::ops::Range;
 
 /// Symbols read at a time.
 const PIECE: usize = 1 << 15;
-/// Most symbols of a table that are looked at; browsers have some two million.
+/// The most symbols of a table that are read; browsers have about two million.
 const MAX_LOOKED_AT: u64 = 8 << 20;
-/// Most symbols kept, and most bytes of their names. A profile goes through some hundreds.
+/// The most symbols kept, and the most bytes of their names. A profile has some hundreds.
 const MAX_SYMBOLS: usize = 1 << 20;
 const MAX_NAMES_BYTES: usize = 32 << 20;
-/// So many symbols that begin at or below an address are looked at for one that reaches it. Real tables nest two deep.
+/// The most symbols at or below an address that are examined for one that extends to it. Real tables nest two deep.
 const MAX_LOOK_BACK: usize = 64;
 /// The rank of a weak symbol of a function; that of a global one is 0.
 const WEAK_FUNCTION: u8 = 1;
-/// Tables of one kind looked at in a file; real files have one.
+/// The most tables of one kind read in a file; real files have one.
 const MAX_TABLES: usize = 4;
 
-/// Functions of a module, those that hold none of the wanted addresses left out.
+/// The functions of a module that contain a wanted address.
 ///
-/// A table may have a million symbols and a profile goes through some hundreds of them, so that no table is sorted and
-/// no name is looked at that is not that of a candidate. Browsers with all their symbols have 400 MiB of strings: tables
-/// are read in pieces, and names one by one.
+/// A table may have a million symbols, of which a profile needs some hundreds, so tables are not sorted and only names
+/// of candidates are read. Browsers with all their symbols have 400 MiB of strings: tables are read in pieces, and
+/// names one by one.
 #[derive(Debug, Default)]
 pub(super) struct SymbolMap<'a> {
     /// Sorted by [`Symbol::key`].
     symbols: Vec<Symbol>,
     names: Vec<u8>,
     search: Search<'a>,
-    /// There are more symbols than are kept.
+    /// There are more symbols than the limit.
     is_too_much: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Symbol {
     svma: u64,
-    /// First SVMA above; of a symbol without a size that of the end of its section.
+    /// First SVMA above; for a symbol without a size, the end of its section.
     end: u64,
     has_size: bool,
-    /// Which of several symbols of the same address names it best: least first.
+    /// Preference among several symbols at the same address: lowest first.
     rank: u8,
-    /// Where its name stands among the names.
+    /// Range of its name in `names`.
     name: Range<usize>,
 }
 
 impl Symbol {
-    /// Of several symbols that hold an address the last names it: one with a size, the innermost, the best rank.
+    /// Of several symbols that contain an address the greatest one names it: one with a size, the innermost, the best
+    /// rank.
     fn key(&self) -> (bool, u64, Reverse<u8>) {
         (self.has_size, self.svma, Reverse(self.rank))
     }
 }
 
 impl<'a> SymbolMap<'a> {
-    /// The functions of these files (the module itself, and its debug files) at any of `wanted`, ascending SVMAs.
+    /// The functions in these files (the module itself, and its debug files) at any of `wanted`, which are ascending
+    /// SVMAs.
     pub(super) fn new(files: impl IntoIterator<Item = &'a ElfFile>, wanted: &'a [u64]) -> Self {
         let search = Search { wanted, nearest: vec![None; wanted.len()] };
         let mut map = Self { search, ..Self::default() };
@@ -82,13 +84,13 @@ impl<'a> SymbolMap<'a> {
         self.is_too_much
     }
 
-    /// The symbol of the function that holds an address, which must be one of those wanted.
+    /// The symbol of the function that contains a wanted address.
     pub(super) fn find(&self, svma: u64) -> Option<&[u8]> {
         self.best(svma).map(|(_, name)| name)
     }
 
-    /// The same if others can link to it by that name, as they cannot to the parts of a function, or to an alias of the
-    /// library's own, such as `__GI___libc_read` for `read`.
+    /// The same if others can link to it by that name. They cannot link to the parts of a function, or to a library's
+    /// internal alias, such as `__GI___libc_read` for `read`.
     pub(super) fn find_exported(&self, svma: u64) -> Option<&[u8]> {
         self.best(svma).filter(|(symbol, _)| symbol.rank <= WEAK_FUNCTION).map(|(_, name)| name)
     }
@@ -100,7 +102,7 @@ impl<'a> SymbolMap<'a> {
         let mut best: Option<(&Symbol, &[u8])> = None;
         for symbol in below.filter(|symbol| svma < symbol.end && (symbol.has_size || Some(symbol.svma) == nearest)) {
             let name = self.names.get(symbol.name.clone()).unwrap_or(&[]);
-            // Of `__libc_malloc` and `malloc` the one that callers write.
+            // Of `__libc_malloc` and `malloc`, prefer the one that callers use.
             let is_better = best.is_none_or(|(best, best_name)| (symbol.key(), name) > (best.key(), best_name));
             if is_better {
                 best = Some((symbol, name));
@@ -148,7 +150,7 @@ impl<'a> SymbolMap<'a> {
             return None;
         }
         let function = function::<E>(symbol, endian, sections)?;
-        // What names no function ends none either.
+        // A symbol that does not name a function does not end one either.
         let name =
             strings.string(symbol.st_name(endian).into()).map(unversioned).filter(|name| is_a_function_name(name))?;
         self.search.note(at, svma, || true);
@@ -163,23 +165,23 @@ impl<'a> SymbolMap<'a> {
     }
 }
 
-/// `memcpy@@GLIBC_2.14`: the version is not part of the name.
+/// Strips the version: `memcpy@@GLIBC_2.14` is named `memcpy`.
 fn unversioned(name: &[u8]) -> &[u8] {
     let end = name.iter().position(|&byte| byte == b'@').filter(|&at| at > 0);
     end.and_then(|at| name.get(..at)).unwrap_or(name)
 }
 
-/// Which of the wanted addresses a symbol could name.
+/// Finds the wanted addresses that a symbol could name.
 #[derive(Debug, Default)]
 struct Search<'a> {
     wanted: &'a [u64],
-    /// For each wanted address the highest symbol between the wanted address before it and itself; at last the highest
-    /// at or below it. It ends every symbol without a size.
+    /// For each wanted address the highest symbol after the previous wanted address; in the end the highest at or below
+    /// it, which ends every symbol without a size.
     nearest: Vec<Option<u64>>,
 }
 
 impl Search<'_> {
-    /// The first wanted address from `svma` on.
+    /// Index of the first wanted address from `svma` on.
     fn first_from(&self, svma: u64) -> Option<usize> {
         let at = self.wanted.partition_point(|&wanted| wanted < svma);
         (at < self.wanted.len()).then_some(at)
@@ -189,7 +191,7 @@ impl Search<'_> {
         self.wanted.get(at).is_some_and(|&wanted| wanted.wrapping_sub(svma) < bytes)
     }
 
-    /// Notes a symbol, if it is one, where it could be the nearest.
+    /// Records a function symbol where it may be the nearest.
     fn note(&mut self, at: usize, svma: u64, is_function: impl FnOnce() -> bool) {
         if let Some(nearest) = self.nearest.get_mut(at)
             && nearest.is_none_or(|nearest| nearest < svma)
@@ -213,7 +215,7 @@ impl Search<'_> {
     }
 }
 
-/// A symbol table's entry, if it is code defined here.
+/// A symbol table entry, if it is code defined in this file.
 fn function<E: FileHeader<Endian = Endianness>>(
     symbol: &E::Sym,
     endian: Endianness,
@@ -243,7 +245,7 @@ fn function<E: FileHeader<Endian = Endianness>>(
     Some(Symbol { svma, end, has_size: bytes > 0, rank, name: 0..0 })
 }
 
-/// Not a mapping symbol (`$x`, `$d`), a local label or nothing.
+/// Whether a name is not empty, a mapping symbol (`$x`, `$d`) or a local label.
 ///
 /// # Sources
 /// ELF for the Arm 64-bit Architecture, §5.4 (mapping symbols).

@@ -1,4 +1,4 @@
-//! Names for all frames of an analysis.
+//! Symbolises all frames of an analysis.
 
 use super::jitdump::{JitCode, JitCodes};
 use super::kernel::{KernelMissing, KernelSymbols};
@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Names of the addresses that stacks went through.
+/// Names of the addresses on the stacks.
 #[derive(Debug, Default)]
 pub struct Symbolizer {
     modules: FxHashMap<FileIx, Result<FxHashMap<u64, Names>, Missing>>,
@@ -26,14 +26,14 @@ pub struct Symbolizer {
     warnings: Vec<String>,
 }
 
-/// One piece of work.
+/// A unit of parallel work.
 #[derive(Debug, Clone, Copy)]
 enum Task<'a> {
     Kernel,
     Module(FileIx, &'a [u64]),
 }
 
-/// What came of it.
+/// The result of a task.
 enum Done {
     Kernel(Result<KernelSymbols, KernelMissing>),
     Module(FileIx, Result<FxHashMap<u64, Names>, Missing>, Vec<&'static str>),
@@ -41,7 +41,7 @@ enum Done {
 
 impl Symbolizer {
     /// Looks up `wanted`: SVMAs by module, each ascending; and kernel addresses, if there are any, in the kernel's
-    /// table. Modules are looked up in parallel; the result does not depend on it.
+    /// table. Modules are handled in parallel, which does not affect the result.
     pub fn new(
         modules: &ModuleTable<'_>,
         wanted: &BTreeMap<FileIx, Vec<u64>>,
@@ -50,7 +50,7 @@ impl Symbolizer {
         n_threads: NonZeroUsize,
     ) -> Self {
         let mut tasks: Vec<Task<'_>> = wanted.iter().map(|(&file, svmas)| Task::Module(file, svmas)).collect();
-        // The longest work first: the kernel's table, then modules with many addresses.
+        // Longest work first: the kernel's table, then modules with many addresses.
         tasks.sort_by_key(|task| match task {
             Task::Kernel => 0,
             Task::Module(_, svmas) => usize::MAX.wrapping_sub(svmas.len()),
@@ -76,7 +76,7 @@ impl Symbolizer {
         symbolizer
     }
 
-    /// Adds the names of code that processes compiled while they ran, as far as the recording holds them.
+    /// Adds the names of JIT-compiled code that the recording contains.
     #[must_use]
     pub fn with_compiled(mut self, timeline: &Timeline) -> Self {
         self.dumped = Arc::clone(timeline.jit_codes());
@@ -85,7 +85,7 @@ impl Symbolizer {
         let mut tables: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         for module in timeline.embedded() {
             if let Some(Compiled::PerfMap(pid)) = Compiled::of_path(&module.path) {
-                // Taken in pieces, as it grew.
+                // Recorded in pieces, as the table grew.
                 tables.entry(pid).or_default().extend_from_slice(&module.bytes);
             }
         }
@@ -93,19 +93,19 @@ impl Symbolizer {
         self
     }
 
-    /// The name of code that a process's dump told of.
+    /// The name of code in a process's dump.
     #[must_use]
     pub fn dumped(&self, code: JitCode) -> Option<String> {
         self.dumped.name(code)
     }
 
-    /// The name of code that process `pid` compiled while it ran, at an AVMA, by its table.
+    /// The name of JIT-compiled code of process `pid`, at an AVMA, from its table.
     #[must_use]
     pub fn compiled(&self, pid: u32, address: u64) -> Option<String> {
         self.compiled.get(&pid)?.find(address)
     }
 
-    /// Names at an SVMA of a module that was wanted; why there are none when the module is missing.
+    /// Names at an SVMA of a module that was in `wanted`.
     ///
     /// # Errors
     /// Why the module is missing.
@@ -117,19 +117,19 @@ impl Symbolizer {
         }
     }
 
-    /// The function at an SVMA, and not what is inlined into it there: only the function has a frame.
+    /// The function at an SVMA, not functions inlined into it: only the function has a frame.
     #[must_use]
     pub fn function(&self, file: FileIx, svma: u64) -> Option<&str> {
         Some(self.user(file, svma).ok()?.first()?.function.as_str())
     }
 
-    /// The kernel's functions, if they were wanted and are known.
+    /// The kernel's functions, if they were requested and are known.
     #[must_use]
     pub fn kernel(&self) -> Option<&KernelSymbols> {
         self.kernel.as_ref()?.as_ref().ok()
     }
 
-    /// What could not be looked up, in words, sorted.
+    /// What could not be looked up, as text, sorted.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -154,7 +154,7 @@ impl Symbolizer {
     }
 }
 
-/// Which file was used in the place of one that has no build id to find it by.
+/// A warning about which file was used for one without a build ID to find it by.
 fn elsewhere(modules: &ModuleTable<'_>, file: FileIx) -> Option<String> {
     let mapped = modules.file(file).filter(|mapped| mapped.identity.build_id.is_none())?;
     let Ok(Location::Path(used)) = modules.location(file) else { return None };
@@ -188,8 +188,8 @@ fn perform(
     }
 }
 
-/// The kernel's table: the one in the recording, else the one of the running kernel if that is the recorded one; it is
-/// opened by the resolver of the recorded machine's files, which is `None` on another machine.
+/// The kernel's table: the one in the recording, else that of the running kernel if it is the recorded one. `resolver`
+/// is that of the recorded machine's files, or `None` on another machine.
 ///
 /// # Errors
 /// Why there is none that would be right.

@@ -57,7 +57,7 @@ fn addresses(path: &Path, function: &str) -> Vec<u64> {
     (svma..svma + bytes).collect()
 }
 
-/// Check that inline frames stand inside their function, in the order of inlining, and nowhere else.
+/// Check that inline frames are within their function, in the order of inlining, and nowhere else.
 #[test]
 fn inline_frames_are_found() {
     let dir = TestDir::new();
@@ -70,7 +70,7 @@ fn inline_frames_are_found() {
     assert!(found.iter().all(|names| names == &["hidden"]), "{found:?}");
 }
 
-/// Check that a function with a hidden name for its own library's callers, as glibc's have, goes by the exported one.
+/// Check that a function with a hidden alias for its own library, as in glibc, gets its exported name.
 #[test]
 fn exported_names_come_first() {
     let dir = TestDir::new();
@@ -84,8 +84,8 @@ int twice(int n) { return __GI_work(n) + __GI_work(n + 1); }
     assert!(found.iter().all(|names| names == &["work"]), "{found:?}");
 }
 
-/// Check that a program without debug information is named by its symbol table, and a stripped one by what its dynamic
-/// symbols say: functions it does not export have no name rather than that of a neighbour.
+/// Check that a program without debug information is named by its symbol table, and a stripped one by its dynamic
+/// symbols: functions it does not export have no name, instead of their neighbour's.
 #[test]
 fn stripped_files_are_named_by_their_dynamic_symbols() {
     let dir = TestDir::new();
@@ -98,7 +98,7 @@ fn stripped_files_are_named_by_their_dynamic_symbols() {
     assert!(names(&path, &hidden).iter().all(Vec::is_empty), "{:?}", names(&path, &hidden));
 }
 
-/// Check that names and inline frames come from the debug file of the build id, and not from one of another build.
+/// Check that names and inline frames come from the debug file with the build ID, not from one of another build.
 #[test]
 fn debug_files_are_found_by_build_id() {
     let dir = TestDir::new();
@@ -119,7 +119,7 @@ fn debug_files_are_found_by_build_id() {
     assert!(unnamed.iter().all(Vec::is_empty), "{unnamed:?}");
 }
 
-/// Two programs of the same source, `program` and `second`, with debug information that dwz finds to be shared.
+/// Two programs from the same source, `program` and `second`, with debug information that dwz can share.
 fn two_programs() -> (TestDir, PathBuf) {
     let dir = TestDir::new();
     let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
@@ -127,8 +127,8 @@ fn two_programs() -> (TestDir, PathBuf) {
     (dir, path)
 }
 
-/// Check that what debug files share is found by its build id, which stands in its sections alone, and by the path that
-/// the debug file names: an absolute one, and one relative to its own; and that another file of that path is not taken.
+/// Check that the supplementary file of debug files is found by its build ID, which it has only in its sections, and by
+/// the path that the debug file names, absolute or relative to its own; and that another file at that path is not used.
 #[test]
 fn common_debug_files_are_found() {
     let absolute = |dir: &TestDir| dir.path("common").to_str().unwrap().to_owned();
@@ -162,8 +162,8 @@ fn common_debug_files_are_found() {
     }
 }
 
-/// Check that a program that has its debug information in itself finds what it shares by the path it names, absolute or
-/// relative to its own, and that another file of that path is not taken.
+/// Check that a program that contains its debug information finds its supplementary file by the path it names, absolute
+/// or relative to its own, and that another file at that path is not used.
 #[test]
 fn programs_find_what_they_share() {
     let absolute = |dir: &TestDir| dir.path("shared").to_str().unwrap().to_owned();
@@ -179,8 +179,8 @@ fn programs_find_what_they_share() {
     }
 }
 
-/// Check that a file below the root that was named comes before the one of the same path here where there is no build
-/// id, and that this is said.
+/// Check that without a build ID a file below the given root takes precedence over the one at the same path on this
+/// machine, with a warning.
 #[test]
 fn the_named_root_comes_first() {
     let dir = TestDir::new();
@@ -236,7 +236,7 @@ fn assembly_labels_without_a_size_name_their_code() {
     assert_eq!(found.last().unwrap(), &["second"]);
 }
 
-/// Check that C++ and Rust names are demangled, in DWARF, in symbol tables, and through their versions.
+/// Check that C++ and Rust names are demangled, in DWARF and in symbol tables, including those with a version.
 #[test]
 fn names_are_demangled() {
     assert_eq!(demangle(b"_ZN5space3fooEibc"), "space::foo(int, bool, char)");
@@ -257,7 +257,7 @@ fn names_are_demangled() {
     }
 }
 
-/// Check that overloaded functions have names of their own, by DWARF and by symbols alone.
+/// Check that overloaded functions have distinct names, by DWARF and by symbols alone.
 #[test]
 fn overloads_are_told_apart() {
     let dir = TestDir::new();
@@ -274,8 +274,8 @@ fn overloads_are_told_apart() {
     }
 }
 
-/// Check that Rust functions have their paths where DWARF has line tables only, and that what is inlined keeps the name
-/// DWARF has for it.
+/// Check that Rust functions have their paths if DWARF has line tables only, and that inlined functions keep their
+/// names from DWARF.
 #[test]
 fn line_tables_take_paths_from_symbols() {
     let dir = TestDir::new();
@@ -293,13 +293,13 @@ fn line_tables_take_paths_from_symbols() {
     assert!(found.iter().any(|names| names.get(1).is_some_and(|name| ends(name, "twice"))), "{found:?}");
 }
 
-/// Check that hostile symbols end in a bounded name: a long one, one that grows when demangled, one that nests deeply,
-/// one that is no text.
+/// Check that hostile symbols give a bounded name: a long one, one that grows when demangled, a deeply nested one, and
+/// one that is not text.
 #[test]
 fn hostile_symbols_are_bounded() {
     let long = demangle(&b"x".repeat(1 << 20));
     assert!(long.len() <= 4096 && long.ends_with('…'));
-    // Each substitution doubles what is written.
+    // Each substitution doubles the output.
     let mut doubling = String::from("_Z1fI1aE");
     for at in 0..30 {
         doubling.push_str(&format!("S{}_S{}_", at % 10, at % 10));
@@ -323,7 +323,7 @@ ffffffff81003000 T last
 ffffffffc0001000 t module_work\t[nbd]
 ";
 
-/// Check that kernel addresses get the function they lie in, with its module, and no name in data or far beyond.
+/// Check that kernel addresses get the function that contains them, with its module, and no name in data or far beyond.
 #[test]
 fn kernel_functions_are_found() {
     let kernel = KernelSymbols::read(TABLE.as_bytes()).unwrap();
@@ -337,7 +337,7 @@ fn kernel_functions_are_found() {
     assert_eq!(kernel.find(0x1000), None);
 }
 
-/// Check that a table of zeros is known as hidden, and an empty or foreign one as unreadable.
+/// Check that a table of zeros is recognised as restricted, and an empty or foreign one as unreadable.
 #[test]
 fn hidden_kernel_tables_are_known() {
     let hidden = "0000000000000000 T _stext\n0000000000000000 t helper\n";
@@ -346,7 +346,7 @@ fn hidden_kernel_tables_are_known() {
     assert_eq!(KernelSymbols::read(&b"\xff\xfe\n\n x y\nzz T name\n"[..]).err(), Some(KernelMissing::Unreadable));
 }
 
-/// Check that the running kernel's table is used only for a recording made since this very start of it.
+/// Check that the running kernel's table is used only for a recording made since it was booted.
 #[test]
 fn kernel_names_need_the_same_start_of_the_same_kernel() {
     let mut meta = meta(CaptureMode::Fp);
@@ -359,7 +359,7 @@ fn kernel_names_need_the_same_start_of_the_same_kernel() {
     assert_eq!(same("6.18.0", 1_700_001_000), Err(KernelMissing::OtherBoot), "started after the recording");
     assert_eq!(same("6.18.0", 1_700_000_100), Err(KernelMissing::OtherBoot), "the recorded clock began before");
     assert_eq!(is_same_kernel(&meta, "6.18.0", "cpu"), Err(KernelMissing::OtherBoot));
-    // perf's files tell no time of day, but where the kernel lay.
+    // perf's files have no time of day, but an address of the kernel.
     meta.start_unix_ns = 0;
     let same = |meta: &Meta| is_same_kernel(meta, "6.18.0", &stat(1_700_000_000));
     assert_eq!(same(&meta), Err(KernelMissing::Unplaced));
@@ -371,7 +371,7 @@ fn kernel_names_need_the_same_start_of_the_same_kernel() {
     assert!(!table.has(&symbol("_text", 0x2000)) && !table.has(&symbol("_text", 0x1800)));
 }
 
-/// Check that symbol tables alone name the function and leave out what is inlined, and that lines are added on demand.
+/// Check that symbol tables alone name the function without inlined ones, and that lines are added on request.
 #[test]
 fn detail_is_as_asked_for() {
     let dir = TestDir::new();
@@ -386,8 +386,8 @@ fn detail_is_as_asked_for() {
     assert!(lines.iter().any(|names| names.last() == Some(&innermost)), "{lines:?}");
 }
 
-/// Check that the names are the same whether debug sections are compressed by zlib, by zstd, as they once were, or not at
-/// all.
+/// Check that the names are the same whether debug sections are compressed with zlib, with zstd, in the old format, or
+/// not at all.
 #[test]
 fn compressed_debug_sections_are_read() {
     let dir = TestDir::new();
@@ -406,8 +406,8 @@ fn compressed_debug_sections_are_read() {
     assert_eq!(names(&dir.path("old"), &outer), expected);
 }
 
-/// Check that inline frames and lines are the same where they stand in the file of a unit (`.dwo`) or of all units
-/// (`.dwp`), that no other unit's file is taken for it, and that what is missing is said.
+/// Check that inline frames and lines are the same if they are in the file of a unit (`.dwo`) or of all units (`.dwp`),
+/// that another unit's file is not used, and that there is a warning about missing ones.
 #[test]
 fn split_debug_information_is_read() {
     for version in ["-gdwarf-4", "-gdwarf-5"] {
@@ -429,7 +429,7 @@ fn split_debug_information_is_read() {
         assert_eq!(lines(&split), expected, "{version}");
         let unit = dir.path("split-a.dwo");
         if version == "-gdwarf-4" {
-            // GNU's dwp 2.40 ends by SIGSEGV on version 5, and LLVM's 14 may not end.
+            // GNU's dwp 2.40 crashes on version 5, and LLVM's 14 may not terminate.
             dir.run("dwp", &["-e", "split"]);
             std::fs::remove_file(&unit).unwrap();
             assert_eq!(lines(&split), expected, "a package");
@@ -445,8 +445,8 @@ fn split_debug_information_is_read() {
     }
 }
 
-/// Check that the debug file that a program without a build id names is used where its check sum is right, beside the
-/// program, in `.debug` and below the debug directory, and not where it is another file.
+/// Check that the debug file named by a program without a build ID is used if its check sum is right, next to the
+/// program, in `.debug` and below the debug directory, and that another file is not.
 #[test]
 fn debug_files_are_found_by_link() {
     let dir = TestDir::new();
@@ -474,7 +474,7 @@ fn debug_files_are_found_by_link() {
     assert!(named().iter().all(Vec::is_empty), "{:?}", named());
 }
 
-/// Check that debug files that name each other, and one that shares parts with itself, are each read once.
+/// Check that debug files that name each other, and one that names itself as supplementary file, are each read once.
 #[test]
 fn debug_links_in_a_circle_end() {
     let dir = TestDir::new();
@@ -491,8 +491,8 @@ fn debug_links_in_a_circle_end() {
     assert!(names.iter().all(|names| names == &["hidden"]), "{names:?}");
 }
 
-/// Check that the symbols a stripped program carries in itself name the functions it does not export, and that damaged
-/// ones are none.
+/// Check that the compressed symbols in a stripped program name the functions it does not export, and that damaged ones
+/// are ignored.
 #[test]
 fn symbols_inside_are_found() {
     let dir = TestDir::new();
@@ -513,8 +513,8 @@ fn symbols_inside_are_found() {
     assert!(names(&dir.path("damaged"), &hidden).iter().all(Vec::is_empty));
 }
 
-/// Check that calls of other modules go through stubs named for the function they call, in every layout of ours and of
-/// other linkers, and that the code that finds the function has no name.
+/// Check that stubs are named for the function they call, in our own linker's layouts and those of others, and that the
+/// code that resolves the function has no name.
 #[test]
 fn stubs_are_named() {
     let dir = TestDir::new();

@@ -1,4 +1,4 @@
-//! Debug information that becomes a thousand times as large when it is read.
+//! Debug information that would grow a thousandfold when read.
 
 use super::elf::{self, Section};
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::io::Write as _;
 pub(crate) struct Hostile {
     pub(crate) name: &'static str,
     pub(crate) file: Vec<u8>,
-    /// Addresses to be named.
+    /// Addresses to symbolise.
     pub(crate) svmas: Vec<u64>,
     /// Some of it must be left out, so that the symbol names the code, with a warning.
     pub(crate) is_too_much: bool,
@@ -34,7 +34,7 @@ fn abbreviation(code: u8, tag: u8, has_children: bool, attributes: &[[u8; 2]]) -
     [&[code, tag, u8::from(has_children)], attributes.as_flattened(), &[0, 0]].concat()
 }
 
-/// A unit of DWARF 5 with the abbreviations at the start of their section.
+/// A unit of DWARF 5 whose abbreviations are at the start of their section.
 fn unit(entries: &[u8]) -> Vec<u8> {
     let len = (entries.len() + 8) as u32;
     [&len.to_le_bytes()[..], &[5, 0, 1, 8, 0, 0, 0, 0], entries].concat()
@@ -79,7 +79,7 @@ fn shared_ranges() -> Hostile {
     Hostile { name, file: file(unit(&entries), table.concat(), more), svmas, is_too_much: true }
 }
 
-/// A line program of version 4 with these names of files.
+/// A line program of version 4 with these file names.
 fn line_program(files: &[u8], program: &[u8]) -> Vec<u8> {
     let mut head = vec![1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
     head.push(0);
@@ -115,13 +115,13 @@ fn shared_lines() -> Hostile {
     Hostile { name: "units that share lines", file, svmas, is_too_much: false }
 }
 
-/// Ten thousand units that share two megabytes of names of files.
+/// Ten thousand units that share two megabytes of file names.
 fn shared_files() -> Hostile {
     let (file, svmas) = with_lines(10_000, line_program(&b"a\0\0\0\0".repeat(400_000), &[]));
     Hostile { name: "units that share names of files", file, svmas, is_too_much: true }
 }
 
-/// A function with a hundred thousand inlined into one another.
+/// A function with a hundred thousand levels of inlining.
 fn deep_inlining() -> Hostile {
     let table = [
         abbreviation(1, UNIT, true, &[LOW, HIGH]),
@@ -136,7 +136,7 @@ fn deep_inlining() -> Hostile {
     Hostile { name, file: file(unit(&entries), table.concat(), Vec::new()), svmas, is_too_much: false }
 }
 
-/// Strings of 250 MB in 3 MB, which is less than a hundredfold.
+/// 250 MB of strings compressed to 3 MB, a ratio below a hundred.
 fn compressed_strings() -> Hostile {
     let mut state = 1_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
@@ -158,7 +158,7 @@ fn compressed_strings() -> Hostile {
     Hostile { name, file: file(info, table, vec![strings]), svmas, is_too_much: true }
 }
 
-/// Each of them, made when it is wanted.
+/// All hostile files, each built on demand.
 pub(crate) fn all() -> impl Iterator<Item = Hostile> {
     let makers: [fn() -> Hostile; 6] =
         [shared_abbreviations, shared_ranges, shared_lines, shared_files, deep_inlining, compressed_strings];

@@ -1,4 +1,4 @@
-//! ELF files with too many headers, or too much of what is needed to unwind.
+//! ELF files with too many headers or too much unwind information.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,18 +12,18 @@ pub(crate) struct Section {
     pub(crate) flags: u64,
     pub(crate) svma: u64,
     pub(crate) bytes: Vec<u8>,
-    /// Index of another.
+    /// Index of a related section.
     pub(crate) link: u32,
 }
 
 impl Section {
-    /// One that is not loaded.
+    /// A section that is not loaded.
     pub(crate) fn debug(name: &'static str, bytes: Vec<u8>) -> Self {
         Self { name, kind: 1, flags: 0, svma: 0, bytes, link: 0 }
     }
 }
 
-/// Bytes of a page of code at 0x1000.
+/// Size of the code, at 0x1000.
 const CODE_BYTES: usize = 0x1000;
 
 /// The ELF header of a shared object for x86-64, with one segment of code.
@@ -81,11 +81,12 @@ pub(crate) fn file(sections: &[Section]) -> Vec<u8> {
     file
 }
 
-/// A symbol table with one function, `symbol`, over all code, and its strings, which must come next.
+/// A symbol table with one function, `symbol`, over all code, and its strings, which must be the next section.
 pub(crate) fn symbols(number: u32) -> [Section; 2] {
     let mut table = vec![0; 24];
     table.extend(1_u32.to_le_bytes());
-    // STB_LOCAL, so that it names only what nothing else does, STT_FUNC; section 0xfff1 would be absolute, 1 is the first.
+    // STB_LOCAL, so that it names only what nothing else does, STT_FUNC; section 0xfff1 would be absolute, 1 is the
+    // first.
     table.extend([0x02, 0, 1, 0]);
     table.extend(0x1000_u64.to_le_bytes());
     table.extend((CODE_BYTES as u64).to_le_bytes());
@@ -104,7 +105,7 @@ fn sparse(dir: &TempDir, name: &str, head: &[u8], len: u64) -> PathBuf {
     path
 }
 
-/// Small files on disk that announce millions of sections or segments, which are there, all zeros.
+/// Sparse files that have millions of sections or segments, all zeros.
 pub(crate) fn many_headers(dir: &TempDir) -> Vec<(&'static str, PathBuf)> {
     const N: u64 = 33_000_000;
     let mut sections = header(0x1000, 0, 0);
@@ -120,12 +121,12 @@ pub(crate) fn many_headers(dir: &TempDir) -> Vec<(&'static str, PathBuf)> {
     ]
 }
 
-/// A gigabyte of symbols and their names, of which one is at an address that is asked for.
+/// A gigabyte of symbols and their names, one of which is at a requested address.
 pub(crate) fn many_symbols(dir: &TempDir) -> PathBuf {
     let [table, strings] = symbols(1);
     let mut file = file(&[table, strings]);
     let headers = usize::try_from(u64::from_le_bytes(file[40..48].try_into().unwrap())).unwrap();
-    // The table is made to reach to the end, over what is zeros there; so are the strings.
+    // Extend the table and the strings over the zeros up to the end.
     for section in [1, 2] {
         let at = headers + section * 64 + 24;
         let offset = u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
@@ -135,9 +136,9 @@ pub(crate) fn many_symbols(dir: &TempDir) -> PathBuf {
     sparse(dir, "symbols", &file, 1 << 30)
 }
 
-/// Call frame information: 200 MB, which is too much, and 60 MB of the smallest entries there are.
+/// Call frame information: 200 MB, which exceeds the limit, and 60 MB of the smallest possible FDEs.
 pub(crate) fn much_cfi(dir: &TempDir) -> Vec<(&'static str, PathBuf, bool)> {
-    // One common entry as gcc writes it; then entries of an address and a length, each relative to itself.
+    // A CIE as gcc writes it; then FDEs with an address and a length, each relative to itself.
     let cie = [20_u8, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
     let entries = |n_bytes: usize| {
         let mut bytes = cie.to_vec();

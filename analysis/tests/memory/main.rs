@@ -1,7 +1,7 @@
-//! Memory and work: what a file made to do harm may cost.
+//! Limits of memory and time for hostile files.
 //!
-//! Each file is looked at by a process of its own, which is this program again: what the kernel says of the largest
-//! resident set is then that of this file.
+//! Each file is handled by a process of its own, an instance of this program, so that the kernel's figure of the
+//! largest resident set is that of this file.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![expect(clippy::cast_possible_truncation, reason = "sizes are small")]
 #![expect(clippy::print_stdout, reason = "a process tells the one that started it")]
@@ -24,9 +24,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Most memory for one file.
+/// The most memory per file.
 const MAX_BYTES: f64 = 256e6;
-/// Most time of the processor for one file, seconds: twice what it should be, since tests share their machine.
+/// The most CPU time per file, seconds: twice the target, since tests share their machine.
 const MAX_CPU_S: f64 = 4.0;
 
 /// A value of `/proc/self/status`, bytes.
@@ -36,35 +36,35 @@ fn status(name: &str) -> u64 {
     line.trim_matches(|c: char| !c.is_ascii_digit()).parse::<u64>().unwrap() << 10
 }
 
-/// Seconds of the processor that this process has had. `/proc/self/stat` counts hundredths, behind the name.
+/// CPU time of this process, seconds. `/proc/self/stat` has it in hundredths, after the name.
 fn cpu_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     [11, 12].iter().map(|&field| fields[field].parse::<f64>().unwrap() / 100.0).sum()
 }
 
-/// What is done with a file.
+/// What to do with a file.
 #[derive(Debug, Clone, Copy)]
 enum Task {
     Names,
     Rows,
     Audit,
     Import,
-    /// All that is done with ELF files, with many that are nearly this one.
+    /// Everything that is done with ELF files, for many variants of this one.
     Mutants,
 }
 
-/// Says to the process that is started which task it has, with which file, and for which addresses.
+/// Environment variables that pass a child process its task, file, and addresses.
 const TASK: [&str; 3] = ["FPPROF_TEST_TASK", "FPPROF_TEST_FILE", "FPPROF_TEST_SVMAS"];
 
-/// Does something with a file in a process of its own, checks what that takes, and gives what it said.
+/// Does something with a file in a child process, checks its cost, and returns its output.
 fn bounded(name: &str, task: Task, path: &Path, svmas: &[u64]) -> Vec<String> {
     let (cpu_s, said) = measured(name, task, path, svmas);
     assert!(cpu_s <= MAX_CPU_S, "{name}: {task:?}: {cpu_s} s");
     said
 }
 
-/// The same, but for the time, which is given.
+/// The same without a limit of time; also returns the CPU time.
 fn measured(name: &str, task: Task, path: &Path, svmas: &[u64]) -> (f64, Vec<String>) {
     let svmas: Vec<String> = svmas.iter().map(u64::to_string).collect();
     let child = Command::new(std::env::current_exe().unwrap())
@@ -85,7 +85,7 @@ fn measured(name: &str, task: Task, path: &Path, svmas: &[u64]) -> (f64, Vec<Str
     (cpu_s, said.lines().filter_map(|line| line.strip_prefix("said ")).map(str::to_owned).collect())
 }
 
-/// What a process does that was started for it.
+/// The task of a child process.
 fn work(task: &str) {
     let path = PathBuf::from(std::env::var_os(TASK[1]).unwrap());
     let svmas: Vec<u64> = std::env::var(TASK[2]).unwrap().split(',').filter_map(|svma| svma.parse().ok()).collect();
@@ -99,7 +99,7 @@ fn work(task: &str) {
         "Mutants" => mutants::read_all(&path),
         other => panic!("{other}"),
     };
-    // The test's own first line has no end yet.
+    // The test harness has left its first line unfinished.
     println!();
     said.iter().for_each(|line| println!("said {line}"));
     println!("bytes {}\ncpu_s {}", status("VmHWM:"), cpu_s());
@@ -121,7 +121,7 @@ fn meta() -> Meta {
     }
 }
 
-/// The file mapped into a process.
+/// A timeline of a process that maps the file.
 fn mapped(path: &Path) -> Timeline {
     Timeline::new([Sideband::Mmap(Mmap {
         time_ns: 1,
@@ -148,7 +148,7 @@ fn names(path: &Path, svmas: &[u64]) -> Vec<String> {
     svmas.iter().map(|svma| name(svma).unwrap_or_default()).chain(symbols.warnings().iter().cloned()).collect()
 }
 
-/// Looks up rows of a file, so that its call frame information is read and indexed; the warnings.
+/// Looks up rows of a file, so that its call frame information is read and indexed; returns the warnings.
 fn rows(path: &Path) -> Vec<String> {
     let (timeline, modules) = (mapped(path), FileModules::new());
     let table = ModuleTable::new(&timeline, &meta(), &modules);
@@ -158,8 +158,8 @@ fn rows(path: &Path) -> Vec<String> {
     table.warnings()
 }
 
-/// Check that no file makes naming, unwinding, auditing or importing take more than 256 MB, and that what is left out is
-/// said.
+/// Check that no file makes symbolising, unwinding, auditing or importing take more than 256 MB, and that there is a
+/// warning about what is left out.
 #[test]
 fn hostile_files_are_bounded() {
     if let Ok(task) = std::env::var(TASK[0]) {
@@ -201,8 +201,8 @@ fn hostile_files_are_bounded() {
     }
 }
 
-/// Check that no field of an ELF file, set to any of a few extreme values, makes naming, unwinding or auditing panic, or take
-/// more than it may.
+/// Check that no field of an ELF file, set to any of a few extreme values, makes symbolising, unwinding or auditing
+/// panic or exceed its limits.
 #[test]
 fn fields_may_have_extreme_values() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A real ELF file in which one field has another value: each field of its headers, and each word at the beginning of what
-//! is read of its sections.
+//! Variants of a real ELF file, each with one field changed: the fields of its headers, and the words at the beginning
+//! of the sections that are read.
 
 use crate::{MAX_CPU_S, cpu_s, names, rows};
 use fpprof_analysis::audit;
@@ -14,7 +14,7 @@ use std::process::Command;
 
 type Header = FileHeader64<Endianness>;
 
-/// So many bytes of a section are changed: a unit's header, two entries of a table, a whole small section.
+/// Bytes of a section that are changed: a unit's header, two entries of a table, a whole small section.
 const BEGINNING: usize = 96;
 
 const PROGRAM: &str = "
@@ -27,7 +27,7 @@ int main(int n) { struct box box = {n}; return twice(&box, n) + twice(&box, 2); 
 void _start(void) { main(1); }
 ";
 
-/// Compiles the file that is changed.
+/// Compiles the file to be changed.
 pub(crate) fn program(path: &Path, options: &[&str]) {
     let source = path.with_extension("c");
     std::fs::write(&source, PROGRAM).unwrap();
@@ -35,7 +35,7 @@ pub(crate) fn program(path: &Path, options: &[&str]) {
     assert!(gcc.unwrap().success());
 }
 
-/// Reads all mutants of a file, for names, rows and `audit`; says how many there were.
+/// Reads all variants of a file, for names, rows and `audit`; returns how many there were.
 pub(crate) fn read_all(path: &Path) -> Vec<String> {
     let file = std::fs::read(path).unwrap();
     let (places, code) = places(&file);
@@ -61,7 +61,7 @@ pub(crate) fn read_all(path: &Path) -> Vec<String> {
     vec![n.to_string()]
 }
 
-/// What is changed, and where that is; and where the code is.
+/// The fields to change, with a name, and the range of the code.
 fn places(file: &[u8]) -> (Vec<(String, Range<usize>)>, Range<u64>) {
     let header = Header::parse(file).unwrap();
     let endian = header.endian().unwrap();
@@ -95,7 +95,7 @@ fn places(file: &[u8]) -> (Vec<(String, Range<usize>)>, Range<u64>) {
     (places, code)
 }
 
-/// Other values of a field: the smallest and largest, half, a little more and less, the file's length.
+/// Other values for a field: smallest, largest, half, slightly more and less, the file's length.
 fn values(field: &[u8], file_len: u64) -> Vec<Vec<u8>> {
     let old = field.iter().rev().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
     let most = u64::MAX >> (64 - 8 * field.len());

@@ -1,6 +1,6 @@
-//! perf.data files with more than they show.
+//! perf.data files that claim more than they contain.
 
-/// A file with these descriptions of events, numbers and records.
+/// A file with these event descriptions, IDs and records.
 fn file(n_events: u64, ids: (u64, u64), tail: &[u8], data: (u64, u64)) -> Vec<u8> {
     let mut file = b"PERFILE2".to_vec();
     let attributes = (104_u64, n_events * 144);
@@ -21,7 +21,7 @@ fn file(n_events: u64, ids: (u64, u64), tail: &[u8], data: (u64, u64)) -> Vec<u8
     file
 }
 
-/// Records of compressed bytes.
+/// Compressed records.
 fn compressed(record: &[u8], n: usize) -> Vec<u8> {
     let packed = zstd::bulk::compress(&record.repeat(n), 1).unwrap();
     let record = |part: &[u8]| {
@@ -31,7 +31,7 @@ fn compressed(record: &[u8], n: usize) -> Vec<u8> {
     packed.chunks(60_000).flat_map(record).collect()
 }
 
-/// Each with its name; none has a sample.
+/// All files with their names; none has a sample.
 pub(crate) fn all() -> Vec<(&'static str, Vec<u8>)> {
     let kernel_record = |kind: u8, body: &[u8]| [&[kind, 0, 0, 0, 0, 0, body.len() as u8 + 8, 0], body].concat();
     let with_records = |records: &[u8]| file(1, (0, 0), records, (104 + 144, records.len() as u64));

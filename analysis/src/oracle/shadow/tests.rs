@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// Where the stacks of these tests lie: the thread's own, a signal stack, two stacks on one heap.
+/// The stacks of these tests: the thread's own, a signal stack, and a heap with two stacks.
 const MAIN: Range<u64> = 0x7ff0_0000..0x7fff_0000;
 const SIGNAL: Range<u64> = 0x6000_0000..0x6001_0000;
 const HEAP: Range<u64> = 0x1000_0000..0x2000_0000;
@@ -24,19 +24,19 @@ fn addresses(shadow: &ShadowStack, ip: u64) -> Vec<u64> {
     frames(shadow, ip).into_iter().map(|(address, _)| address).collect()
 }
 
-/// A return, or a jump with the stack pointer elsewhere. Gives the number of frames that were left.
+/// A return, or a jump with the stack pointer elsewhere; returns the number of frames that were left.
 fn left(shadow: &mut ShadowStack, sp: u64) -> usize {
     let n_left = shadow.moved(sp, unread);
     shadow.jumped(sp, || None);
     n_left
 }
 
-/// What a new stack begins with.
+/// The first word of a new stack.
 fn first(return_address: u64) -> Option<FirstWord> {
     Some(FirstWord { return_address, is_after_call: false })
 }
 
-/// A thread that called twice.
+/// A thread that made two calls.
 fn called_twice() -> ShadowStack {
     let mut shadow = ShadowStack::new(0x7ffe_0000);
     shadow.called(0x401, 0x7ffd_fff8);
@@ -45,7 +45,7 @@ fn called_twice() -> ShadowStack {
     shadow
 }
 
-/// Check that calls are frames, each with the stack pointer after its return, and that the first has none.
+/// Check that calls are frames, each with the stack pointer after its return, except for the outermost.
 #[test]
 fn calls_are_frames() {
     let shadow = called_twice();
@@ -68,8 +68,8 @@ fn leaving_drops_frames() {
     assert_eq!(shadow.moved_far(0x7ffe_8000, vma), Moved::Within(2));
 }
 
-/// Check that a function whose return address is in a register has its caller still, whether it jumps there or pushes it
-/// again, and that one that throws it away has not.
+/// Check that a function whose return address is in a register still has its caller, whether it jumps there or pushes
+/// it again, and that one that discards it does not.
 #[test]
 fn popped_return_addresses_are_kept() {
     let popped = || {
@@ -92,7 +92,7 @@ fn popped_return_addresses_are_kept() {
     assert_eq!(addresses(&shadow, 0x600), [0x600, 0x403, 0x401]);
 }
 
-/// Check that nothing is said of code that has left its own frame for a caller's, until it goes there.
+/// Check that the stack is unknown after code has left its own frame for a caller's, until it jumps there.
 #[test]
 fn frames_that_were_left_are_not_judged() {
     let mut shadow = called_twice();
@@ -103,7 +103,7 @@ fn frames_that_were_left_are_not_judged() {
     assert_eq!(addresses(&shadow, 0x400), [0x400, 0x401]);
 }
 
-/// Check that a tail call, which is a jump, changes nothing, and that a return nobody called for is a jump.
+/// Check that a tail call, which is a jump, changes nothing, and that a return without a call counts as a jump.
 #[test]
 fn jumps_leave_no_trace() {
     let mut shadow = called_twice();
@@ -116,8 +116,8 @@ fn jumps_leave_no_trace() {
     assert_eq!(addresses(&shadow, 0x700), [0x700, 0x402, 0x401]);
 }
 
-/// Check that a handler has the restorer and the interrupted instruction below it, that it goes when it returns, and
-/// when it is jumped out of, on the same stack and on its own.
+/// Check that a handler has the restorer and the interrupted instruction as callers, and that it is dropped when it
+/// returns or is jumped out of, on the same stack and on its own.
 #[test]
 fn signals_are_two_frames() {
     for frame in [0x7ffd_f000, 0x6000_8000] {
@@ -150,7 +150,7 @@ fn signals_are_two_frames() {
     }
 }
 
-/// Check that a handler interrupted by another has all of both.
+/// Check that a handler interrupted by another has the frames of both.
 #[test]
 fn signals_nest() {
     let mut shadow = called_twice();
@@ -161,7 +161,7 @@ fn signals_nest() {
     assert_eq!(addresses(&shadow, 0x900), [0x900, 0x888, 0x500, 0x402, 0x401]);
 }
 
-/// Check that coroutines keep their frames while others run, that each has its own root, and that nothing is claimed
+/// Check that coroutines keep their frames while others run, that each has its own root, and that frames are unknown
 /// before one is entered.
 #[test]
 fn coroutines_keep_their_frames() {
@@ -191,7 +191,7 @@ fn coroutines_keep_their_frames() {
     assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
 }
 
-/// Check that a function that goes on another stack and calls from there still has its own callers.
+/// Check that a function that continues on another stack and calls from there still has its own callers.
 #[test]
 fn calls_from_another_stack_go_on() {
     let mut shadow = called_twice();
@@ -200,7 +200,7 @@ fn calls_from_another_stack_go_on() {
     assert_eq!(addresses(&shadow, 0x600), [0x600, 0x502, 0x402, 0x401]);
 }
 
-/// Check that a return address that is no longer in its slot makes the stack unknown, and only then.
+/// Check that an overwritten return address makes the stack unknown, and nothing else does.
 #[test]
 fn overwritten_return_addresses_are_seen() {
     let shadow = called_twice();
@@ -212,7 +212,7 @@ fn overwritten_return_addresses_are_seen() {
     assert_eq!(got, Err(Unknown::ReturnAddressOverwritten));
 }
 
-/// Check that a recursion without end stops being remembered, and says so.
+/// Check that the depth of a recursion is limited, and that the limit is reported.
 #[test]
 fn depth_is_bounded() {
     let mut shadow = ShadowStack::new(u64::MAX / 2);
@@ -222,12 +222,12 @@ fn depth_is_bounded() {
     assert_eq!(shadow.frames(2, unread, &mut Vec::new()), Err(Unknown::TooDeep));
 }
 
-/// Check that small stacks which share a mapping with each other, and with the thread's own, are told apart where the
+/// Check that small stacks that share a mapping with each other and with the thread's own are distinguished when the
 /// stack pointer is set.
 #[test]
 fn stacks_in_one_mapping_are_told_apart() {
     let mut shadow = called_twice();
-    // The thread's own stack pointer is 0x7ffd_ffd8; both stacks lie below it, 2 KiB apart.
+    // The thread's own stack pointer is 0x7ffd_ffd8; both stacks are below it, 2 KiB apart.
     let (a, b) = (0x7ffd_e000, 0x7ffd_e800);
     for (stack, called) in [(a, 0xa1), (b, 0xb1)] {
         assert_eq!(shadow.was_set(stack - 8), Moved::ToOtherStack);
@@ -246,8 +246,8 @@ fn stacks_in_one_mapping_are_told_apart() {
     assert_eq!(addresses(&shadow, 0x320), [0x320, 0xb1, 0x777]);
 }
 
-/// Check that a stack pointer which is set upwards leaves frames, as longjmp does, and that a frame which makes room for
-/// itself by setting it keeps its callers.
+/// Check that setting the stack pointer upwards leaves frames, as longjmp does, and that a frame that sets it to
+/// allocate space keeps its callers.
 #[test]
 fn setting_within_a_stack_is_no_switch() {
     let mut shadow = called_twice();
@@ -265,7 +265,7 @@ fn setting_within_a_stack_is_no_switch() {
     assert_eq!(addresses(&shadow, 0x404), [0x404, 0x401]);
 }
 
-/// Check that nothing is said of a stack that is entered in the middle of its calls, as Go's are when they have moved.
+/// Check that a stack entered in the middle of its calls is unknown, as Go's are after they were moved.
 #[test]
 fn moved_stacks_are_not_judged() {
     let mut shadow = called_twice();
@@ -275,8 +275,8 @@ fn moved_stacks_are_not_judged() {
     assert_eq!(shadow.frames(0x310, unread, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
 }
 
-/// Check that nothing is said of a stack that a jump enters in the middle of a function, as Go goes back to a goroutine: its
-/// frames are not those of the stack before.
+/// Check that a stack that a jump enters in the middle of a function is unknown, as when Go resumes a goroutine: its
+/// frames are not those of the previous stack.
 #[test]
 fn stacks_entered_within_a_function_are_not_judged() {
     let mut shadow = called_twice();
@@ -286,8 +286,8 @@ fn stacks_entered_within_a_function_are_not_judged() {
     assert_eq!(shadow.frames(0x310, unread, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
 }
 
-/// Check that frames of an earlier excursion to the same stack do not come back, where the stack pointer is set near to where
-/// that one was left.
+/// Check that frames of an earlier excursion to the same stack do not reappear if the stack pointer is set close to
+/// where that one was left.
 #[test]
 fn earlier_excursions_do_not_come_back() {
     let mut shadow = called_twice();

@@ -30,8 +30,8 @@ fn dwarf(got: &Stack, addresses: &[u64]) -> Verdict {
     verdict(view(got), &truth(addresses), Match::AddressAndCfa)
 }
 
-/// Check that a stack is exact with every frame, whatever it says of its root, and with fewer is right only if it says
-/// why it ends.
+/// Check that a stack with every frame is exact, whether or not it reports its root, and that one with fewer frames
+/// counts as right only if it has a reason for its end.
 #[test]
 fn exact_is_everything() {
     assert_eq!(dwarf(&stack(&[1, 2, 3], COMPLETE), &[1, 2, 3]), Verdict::Exact);
@@ -42,7 +42,7 @@ fn exact_is_everything() {
     assert_eq!(dwarf(&stack(&[1], broken), &[1, 2, 3]), Verdict::Truncated(broken));
 }
 
-/// Check that a stack which ends where it goes on in another one needs no right CFA for its last frame, and for no other.
+/// Check that the CFA of the last frame before a stack switch is not judged, but those of other frames are.
 #[test]
 fn cfa_of_the_frame_before_a_stack_switch_is_not_judged() {
     let switch = StopReason::Truncated(TruncatedReason::StackSwitch);
@@ -56,7 +56,7 @@ fn cfa_of_the_frame_before_a_stack_switch_is_not_judged() {
     assert_eq!(dwarf(&chunk_end, &[1, 2, 3]), Verdict::Wrong(Wrong::WrongFrameAddress));
 }
 
-/// Check that every way to be wrong without a word has its name.
+/// Check that every kind of unflagged error has its own name.
 #[test]
 fn wrong_is_named() {
     let wrong = |got: &[u64], true_frames: &[u64]| match dwarf(&stack(got, COMPLETE), true_frames) {
@@ -73,7 +73,7 @@ fn wrong_is_named() {
     assert_eq!(verdict(view(&moved), &truth(&[1, 2, 3]), Match::Address), Verdict::Exact);
 }
 
-/// Check that a recursion with one call missing is told from one with all of them.
+/// Check that a recursion with one call missing is distinguished from the whole one.
 #[test]
 fn recursion_is_counted() {
     let got = stack(&[5, 5, 5, 6], COMPLETE);
@@ -86,7 +86,7 @@ fn recursion_is_counted() {
     assert_eq!(verdict(view(&got), &truth(&[5, 5, 5, 6]), Match::Address), Verdict::Exact);
 }
 
-/// Check that a caller is missing where the stack ends at the leaf, or goes on with something else, and is not where
+/// Check that a caller counts as missing if the stack ends at the leaf or continues with another frame, but not if
 /// there is none.
 #[test]
 fn missing_callers_are_seen() {

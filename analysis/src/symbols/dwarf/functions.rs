@@ -1,32 +1,32 @@
-//! The functions of a unit at some addresses, and what is inlined there.
+//! Finds the functions of a unit at some addresses, and functions inlined there.
 //!
-//! Entries are read once from the first to the last for the functions, and those of each function that holds a wanted
-//! address once more for what is inlined. Nothing is kept but what is at a wanted address.
+//! DIEs are read once from first to last to find functions, and those of each function at a wanted address once more to
+//! find inlined functions. Only what is at a wanted address is kept.
 
 use super::meter::{Meter, Stop};
 use super::units::{Reader, Units};
 use gimli::{Abbreviation, AttributeValue, EntriesRaw, Range, RangeListsOffset, Unit, UnitOffset, UnitRef};
 use std::rc::Rc;
 
-/// Most inline frames at one address; the deepest in rustc has some 60.
+/// The most inline frames at one address; the deepest in rustc has about 60.
 const MAX_INLINE_DEPTH: usize = 256;
-/// Most references followed from a function to the entry that has its name.
+/// The most references followed from a function to the DIE with its name.
 const MAX_REFERENCES: usize = 16;
-/// Steps for an entry of a list of ranges.
+/// Steps per entry of a range list.
 const RANGE_STEPS: u64 = 16;
 
 /// A function at an address.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Function<'a> {
     pub(super) name: Option<&'a [u8]>,
-    /// File, by its number in the unit's line program, and line where it is inlined.
+    /// File, by its number in the unit's line program, and line of the call if it is inlined.
     pub(super) call: (Option<u64>, Option<u32>),
 }
 
-/// What is at a wanted address: the function and what is inlined there, innermost last. Empty where nothing is known.
+/// The functions at a wanted address: the function, then those inlined, innermost last. Empty if not known.
 pub(super) type At<'a> = Vec<Function<'a>>;
 
-/// Where an entry's code is.
+/// The location of a DIE's code.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     low: Option<u64>,
@@ -54,7 +54,7 @@ impl Place {
         Ok(())
     }
 
-    /// Calls `visit` with each range of code. What the linker left out is at 0, where no code is.
+    /// Calls `visit` with each range of code. Code that the linker discarded is at 0, where there is no code.
     fn ranges(
         &self,
         unit: UnitRef<'_, Reader<'_>>,
@@ -77,12 +77,12 @@ impl Place {
     }
 }
 
-/// Those of the wanted addresses that lie in a range, by their numbers.
+/// Indices of the wanted addresses in a range.
 pub(super) fn within(wanted: &[u64], range: &Range) -> std::ops::Range<usize> {
     wanted.partition_point(|&svma| svma < range.begin)..wanted.partition_point(|&svma| svma < range.end)
 }
 
-/// Those of the wanted addresses, with their numbers, that a unit has code at.
+/// The wanted addresses, with their indices, at which a unit has code.
 pub(super) fn of_unit(
     unit: UnitRef<'_, Reader<'_>>,
     wanted: &[(u64, usize)],
@@ -105,13 +105,13 @@ pub(super) fn of_unit(
     Ok(found)
 }
 
-/// What an entry says of its function.
+/// The relevant attributes of a DIE.
 #[derive(Debug, Clone, Default)]
 struct Entry<'a> {
     place: Place,
     linkage_name: Option<&'a [u8]>,
     name: Option<&'a [u8]>,
-    /// The entry that has the name.
+    /// The DIE that has the name.
     refers: Option<AttributeValue<Reader<'a>>>,
     call: (Option<u64>, Option<u32>),
 }
@@ -132,7 +132,7 @@ impl<'a> Entry<'a> {
                 gimli::DW_AT_name => entry.name = text(),
                 gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => entry.refers = Some(attr.value()),
                 gimli::DW_AT_call_file => {
-                    // Before version 5 file 0 is none.
+                    // Before version 5, file 0 means none.
                     let is_file = |&file: &u64| file > 0 || unit.header.version() >= 5;
                     entry.call.0 = attr.udata_value().filter(is_file);
                 }
@@ -151,14 +151,14 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The units of a file, and of the file that it shares parts with (dwz).
+/// The units of a file, and of its supplementary file (dwz).
 pub(super) struct Both<'d, 'a> {
     pub(super) main: Units<'d, 'a>,
     pub(super) shared: Option<Units<'d, 'a>>,
 }
 
 impl<'a> Both<'_, 'a> {
-    /// The name of an entry of a unit of the main file, which may be that of an entry elsewhere.
+    /// The name of a DIE in a unit of the main file; it may be at a DIE elsewhere.
     fn name(&mut self, unit: &Rc<Unit<Reader<'a>>>, entry: &Entry<'a>) -> Option<&'a [u8]> {
         let (mut unit, mut entry, mut is_shared) = (Rc::clone(unit), entry.clone(), false);
         for _ in 0..MAX_REFERENCES {
@@ -184,7 +184,7 @@ impl<'a> Both<'_, 'a> {
     }
 }
 
-/// Looks for the functions at some addresses in a unit, and gives what is at each of them.
+/// Finds the functions at some addresses in a unit.
 pub(super) fn find<'a>(
     both: &mut Both<'_, 'a>,
     unit: &Rc<Unit<Reader<'a>>>,
@@ -223,8 +223,8 @@ impl<'a> Search<'_, '_, 'a> {
         UnitRef::new(self.both.main.dwarf, self.unit)
     }
 
-    /// Adds a function, inlined into `depth` others, where a wanted address is in its code and none is known that deep;
-    /// whether there was one.
+    /// Adds a function, inlined `depth` levels deep, at each wanted address in its code that has none at that depth
+    /// yet. Returns whether there was one.
     fn take(&mut self, entry: &Entry<'a>, depth: usize) -> Result<bool, Stop> {
         let mut hits = Vec::new();
         entry.place.ranges(self.unit(), self.meter, |range| {
@@ -245,7 +245,7 @@ impl<'a> Search<'_, '_, 'a> {
         Ok(true)
     }
 
-    /// Looks for what is inlined in the function at an offset.
+    /// Reads the functions inlined into the function at an offset.
     fn read_inlined(&mut self, offset: UnitOffset) -> Result<(), Stop> {
         let unit = self.unit;
         let mut entries = unit.entries_raw(Some(offset))?;
@@ -253,7 +253,7 @@ impl<'a> Search<'_, '_, 'a> {
         if let Some(abbreviation) = entries.read_abbreviation()? {
             entries.skip_attributes(abbreviation.attributes())?;
         }
-        // The depths of the entries of inlined functions that the next one is below.
+        // The tree depths of the inlined functions that enclose the next DIE.
         let mut outer: Vec<isize> = Vec::new();
         while !entries.is_empty() && entries.next_depth() > depth {
             let (own_depth, before) = (entries.next_depth(), entries.next_offset());
@@ -267,7 +267,7 @@ impl<'a> Search<'_, '_, 'a> {
                     let entry = Entry::read(self.unit(), &mut entries, abbreviation)?;
                     self.take(&entry, outer.len())?;
                 }
-                // A function of its own, which is not inlined here.
+                // A nested function, which is not inlined here.
                 gimli::DW_TAG_subprogram => {
                     entries.skip_attributes(abbreviation.attributes())?;
                     while !entries.is_empty() && entries.next_depth() > own_depth {

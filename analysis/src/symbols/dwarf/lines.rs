@@ -1,4 +1,4 @@
-//! Files and lines of some addresses, from the line program of a unit, which is run once and not kept.
+//! Looks up files and lines of addresses with the line program of a unit, which is run once and not stored.
 
 use super::meter::{Meter, Stop};
 use super::units::Reader;
@@ -11,7 +11,7 @@ pub(super) struct Line {
     pub(super) line: u32,
 }
 
-/// The line of each of the wanted addresses, which ascend.
+/// The line of each of the wanted addresses, which must be ascending.
 pub(super) fn lines(unit: UnitRef<'_, Reader<'_>>, wanted: &[u64], meter: &Meter) -> Result<Vec<Option<Line>>, Stop> {
     let mut found = vec![None; wanted.len()];
     let Some(program) = unit.line_program.clone() else { return Ok(found) };
@@ -19,7 +19,7 @@ pub(super) fn lines(unit: UnitRef<'_, Reader<'_>>, wanted: &[u64], meter: &Meter
     let mut rows = program.rows();
     let mut before: Option<(u64, Option<Line>)> = None;
     while let Some((_, row)) = rows.next_row()? {
-        // A row speaks for the code up to the next; of several for one address the last does.
+        // A row covers the code up to the next row; of several for one address the last counts.
         if let Some((address, line)) = before
             && address < row.address()
         {
@@ -36,13 +36,13 @@ pub(super) fn lines(unit: UnitRef<'_, Reader<'_>>, wanted: &[u64], meter: &Meter
     Ok(found)
 }
 
-/// Most bytes of a path. Its end says more than its start.
+/// The most bytes of a path. If it is longer, its end is kept, which is more significant.
 const MAX_PATH_BYTES: usize = 1024;
 
-/// The path of a file, from the root where the unit says which folder the compiler ran in, or the end of a long one.
+/// The path of a file, absolute if the unit has the compilation directory; only the end of a long path.
 ///
 /// # Sources
-/// DWARF 5, 6.2.4: folder 0 is the one of the compilation, as in versions before, where it is not in the table.
+/// DWARF 5 §6.2.4: folder 0 is the compilation directory, as in earlier versions, where it is not in the table.
 pub(super) fn path(unit: UnitRef<'_, Reader<'_>>, number: u64) -> Option<Vec<u8>> {
     let header = unit.line_program.as_ref()?.header();
     let file = header.file(number)?;

@@ -1,11 +1,11 @@
-//! How much may be done for one file.
+//! Limits the work for a file.
 
 use std::cell::Cell;
 
-/// Steps for one file: bytes of entries, tables and programs that are looked at. A second does some 100 million.
+/// Budget of a file, in steps: bytes of DIEs, tables and programs that are read. About 100 million take a second.
 const STEPS: u64 = 160 << 20;
 
-/// Steps that are left, and whether they were too few.
+/// The remaining steps, and whether they were insufficient.
 #[derive(Debug)]
 pub(super) struct Meter {
     left: Cell<u64>,
@@ -19,7 +19,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Takes steps. What there are not enough steps for is left out, and smaller things may still be done.
+    /// Consumes steps. If there are too few, nothing is consumed, so that smaller items can still be handled.
     ///
     /// # Errors
     /// [`Stop::TooMuch`].
@@ -33,7 +33,7 @@ impl Meter {
         }
     }
 
-    /// Something is too large whatever is left.
+    /// Records that something is too large, regardless of the budget.
     pub(super) fn too_much(&self) -> Stop {
         self.is_spent.set(true);
         Stop::TooMuch
@@ -45,12 +45,12 @@ impl Meter {
     }
 }
 
-/// Why a unit says nothing more.
+/// Why reading a unit stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It is damaged.
+    /// The unit is damaged.
     Damaged,
-    /// It asks for more than is done for one file.
+    /// The unit exceeds the budget of the file.
     TooMuch,
 }
 

@@ -1,9 +1,9 @@
-//! The sections of a file, as far as they are read.
+//! Reads the DWARF sections of a file.
 
 use crate::modules::ElfFile;
 use gimli::{DwarfSections, SectionId};
 
-/// The sections that functions, inline frames and names need.
+/// The sections needed for functions, inline frames and names.
 const SECTIONS: [SectionId; 9] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -16,7 +16,7 @@ const SECTIONS: [SectionId; 9] = [
     SectionId::DebugStrOffsets,
 ];
 
-/// There is DWARF, but more than we read.
+/// There is more DWARF than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::symbols) struct TooMuchDwarf;
 
@@ -27,7 +27,7 @@ pub(super) fn load(file: &ElfFile, left_bytes: &mut u64) -> Result<DwarfSections
     })
 }
 
-/// The bytes of a section, none where there is no such section.
+/// The bytes of a section; empty if there is none.
 pub(super) fn section(file: &ElfFile, name: &str, left_bytes: &mut u64) -> Result<Vec<u8>, TooMuchDwarf> {
     let sections = file.sections();
     let Some(section) = sections.iter().find(|section| section.name == name.as_bytes()) else { return Ok(Vec::new()) };

@@ -1,6 +1,7 @@
-//! Split DWARF: units whose functions stand in a file of their own (`.dwo`), or in one file for all of a program (`.dwp`).
+//! Split DWARF: units whose functions are in a file of their own (`.dwo`), or in one file for the whole program
+//! (`.dwp`).
 //!
-//! The program has a skeleton of such a unit, with where its code is, its addresses and its lines.
+//! For such a unit the program has a skeleton, with the ranges of its code, its addresses and its lines.
 //!
 //! # Sources
 //! DWARF 5 §7.3.2 and appendix F; before version 5 GNU's extension (`DW_AT_GNU_dwo_name`).
@@ -15,7 +16,7 @@ use gimli::{Dwarf, DwarfPackageSections, DwarfSections, DwoId, EndianSlice, RunT
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-/// Most bytes of the sections of one file, decompressed.
+/// The most bytes of the sections of one file, uncompressed.
 const MAX_BYTES: u64 = 96 << 20;
 
 /// The files of a module's split units.
@@ -31,7 +32,7 @@ impl<'m> SplitFiles<'m> {
         Self { modules, module, endian, package: OnceCell::new() }
     }
 
-    /// What `find` finds in the split unit of a skeleton of `main`; `None` where no file has the unit.
+    /// Runs `find` on the split unit of a skeleton in `main`; `None` if no file has the unit.
     pub(super) fn enter<'a, T>(
         &self,
         main: &Dwarf<Reader<'a>>,
@@ -80,14 +81,14 @@ impl<'m> SplitFiles<'m> {
 }
 
 fn section(file: &ElfFile, id: SectionId, left_bytes: &mut u64, meter: &Meter) -> Result<Vec<u8>, Stop> {
-    // All of them: a package says where in each the part of a unit is, whether that is needed or not.
+    // The whole section: a package has offsets into each section, whether it is needed or not.
     let bytes = id.dwo_name().map_or(Ok(Vec::new()), |name| sections::section(file, name, left_bytes));
     let bytes = bytes.map_err(|_| meter.too_much())?;
     meter.take(bytes.len() as u64)?;
     Ok(bytes)
 }
 
-/// Goes to the unit of this id, if it is there.
+/// Runs `find` on the unit with the skeleton's id, if it is in the file.
 fn enter<'x, T>(
     split: &Dwarf<Reader<'x>>,
     skeleton: &Unit<Reader<'x>>,

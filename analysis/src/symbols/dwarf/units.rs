@@ -1,4 +1,4 @@
-//! Units, which are parsed only where they are needed, and each table of abbreviations once for neighbours that share it.
+//! Parses units on demand; neighbouring units share their abbreviation table.
 
 use super::meter::{Meter, Stop};
 use crate::abbreviations::table_bytes;
@@ -9,30 +9,30 @@ use gimli::{
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What everything is read from.
+/// Reads sections.
 pub(super) type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// Largest table of abbreviations; those of the largest units have some 50 KiB.
+/// Size of the largest accepted abbreviation table; those of the largest units have about 50 KiB.
 const MAX_TABLE_BYTES: usize = 512 << 10;
-/// Largest head of a line program, with its names of files: some 10,000 of them.
+/// Size of the largest accepted header of a line program, including file names: about 10,000 of them.
 const MAX_LINE_HEAD_BYTES: u64 = 256 << 10;
-/// Steps that a unit takes beside its bytes.
+/// Steps per unit, in addition to its bytes.
 const UNIT_STEPS: u64 = 128;
-/// Most bytes of abbreviations of the units that are kept for names that others refer to.
+/// The most bytes of abbreviations of units that are cached to resolve references to names.
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// The units of `.debug_info`.
 pub(super) struct Units<'d, 'a> {
     pub(super) dwarf: &'d Dwarf<Reader<'a>>,
     meter: &'d Meter,
-    /// Offsets, ascending, of the units that were met.
+    /// Offsets of the units seen so far, ascending.
     offsets: Vec<usize>,
     table: Option<Table>,
     kept: Vec<(usize, Rc<Unit<Reader<'a>>>)>,
     kept_bytes: usize,
 }
 
-/// The abbreviations that were parsed last.
+/// The last abbreviation table that was parsed.
 struct Table {
     offset: DebugAbbrevOffset,
     bytes: usize,
@@ -59,12 +59,12 @@ impl<'d, 'a> Units<'d, 'a> {
         self.offsets.clone()
     }
 
-    /// The header of a unit that was met.
+    /// The header of the unit at an offset.
     pub(super) fn header(&self, offset: usize) -> Result<UnitHeader<Reader<'a>>, Stop> {
         Ok(self.dwarf.unit_header(DebugInfoOffset(offset))?)
     }
 
-    /// A unit with its abbreviations and the head of its line program.
+    /// A unit with its abbreviations and the header of its line program.
     pub(super) fn unit(&mut self, header: UnitHeader<Reader<'a>>) -> Result<Unit<Reader<'a>>, Stop> {
         let abbreviations = self.abbreviations(&header)?;
         let mut entries = header.entries(&abbreviations);
@@ -79,7 +79,7 @@ impl<'d, 'a> Units<'d, 'a> {
         Ok(Unit::new_with_abbreviations(self.dwarf, header, abbreviations)?)
     }
 
-    /// The unit that holds an offset of `.debug_info`, to be asked for a name there.
+    /// The unit that contains an offset of `.debug_info`, to look up a name there.
     pub(super) fn holding(&mut self, offset: usize) -> Result<Rc<Unit<Reader<'a>>>, Stop> {
         let above = self.offsets.partition_point(|&start| start <= offset);
         let start = *above.checked_sub(1).and_then(|at| self.offsets.get(at)).ok_or(Stop::Damaged)?;
@@ -111,7 +111,7 @@ impl<'d, 'a> Units<'d, 'a> {
         Ok(parsed)
     }
 
-    /// Bytes of the head of a line program, names of files and all.
+    /// Size of a line program's header, including file names.
     ///
     /// # Sources
     /// DWARF 5 §6.2.4: `unit_length`, `version`, from version 5 on two sizes, `header_length`.

@@ -40,8 +40,8 @@ fn codes(flags: u64, records: &[Vec<u8>]) -> JitCodes {
     read(&[ModuleBytes { path: b"[jitdump 7]".to_vec(), identity: FileIdentity::default(), bytes }])
 }
 
-/// Check that a dump that was taken in pieces is one: code may move that was loaded in an earlier piece, and what is to be
-/// said of it is said once.
+/// Check that the pieces of a dump are combined: code loaded in an earlier piece may move, and warnings are not
+/// repeated.
 #[test]
 fn pieces_are_one_dump() {
     let (first, second) = (load(10, 0x1000, 0x10, 1, "f"), moved(20, 0x1000, 0x2000, 0x10, 1));
@@ -60,8 +60,8 @@ fn names(codes: &JitCodes, wanted: &[(u64, u64)]) -> Vec<String> {
     wanted.iter().map(name).collect()
 }
 
-/// Check that an address has the name of the code that was there at the time, that what is left of overwritten code keeps
-/// its name, and that there is none before the first and beyond the last.
+/// Check that an address has the name of the code that was there at the time, that the rest of overwritten code keeps
+/// its name, and that there is none before the first load and outside the ranges.
 #[test]
 fn names_are_those_of_the_time() {
     let codes = codes(0, &[load(10, 0x1000, 0x100, 1, "old"), load(20, 0x1040, 0x20, 2, "new")]);
@@ -71,8 +71,8 @@ fn names_are_those_of_the_time() {
     assert!(codes.warnings().is_empty());
 }
 
-/// Check that code that moves leaves its place and has its name at the other, also when the two overlap, and that a move
-/// of code never loaded is left out and said.
+/// Check that code that moves is found at its new place only, also if the two overlap, and that a move of code that was
+/// never loaded is left out with a warning.
 #[test]
 fn code_moves() {
     let codes =
@@ -82,20 +82,20 @@ fn code_moves() {
     assert_eq!(codes.warnings(), ["1 records of jitdumps were ignored: corrupt or too many"]);
 }
 
-/// `.eh_frame` of these bytes, before a header of 20.
+/// A record with `.eh_frame`, followed by a header of 20 bytes.
 fn unwinding(eh_frame: &[u8]) -> Vec<u8> {
     let sizes = [eh_frame.len() as u64 + 20, 20, 64];
     let fields = sizes.map(u64::to_le_bytes).concat();
     let mut bytes = record(UNWINDING_INFO, 1, &[], &[&fields[..], eh_frame, &[0x55; 20]].concat());
-    // No process and thread stand before the fields, as in loads.
+    // Unlike loads, these records have no process and thread before the fields.
     bytes.drain(PREFIX_BYTES..PREFIX_BYTES + 8);
     let len = u32::try_from(bytes.len()).unwrap();
     bytes[4..8].copy_from_slice(&len.to_le_bytes());
     bytes
 }
 
-/// Check that call frame information is that of the next load, also of a later piece, with its place behind the code; and
-/// that there is none of code that anything else was at the place of, ever.
+/// Check that call frame information belongs to the next load, also in a later piece, with its address after the code;
+/// and that it is not used for code whose addresses ever had other code.
 #[test]
 fn unwinding_is_of_code_that_is_alone() {
     let first =
@@ -122,14 +122,14 @@ fn unwinding_is_of_code_that_is_alone() {
     let pieces = [piece(&first), piece(&second), piece(&third)];
     assert_eq!(read(&pieces[..2]), [f.clone(), g, h]);
     assert_eq!(read(&pieces), [f]);
-    // More header than there is in all.
+    // The header is longer than the whole.
     let mut bad = unwinding(b"bad");
     bad[PREFIX_BYTES + 8] = 0xff;
     let codes = codes(0, &[bad, load(10, 0x1000, 0x13, 1, "f")]);
     assert_eq!((codes.unwinding().len(), codes.warnings().len()), (0, 1));
 }
 
-/// Check that times of another clock are not taken for those of the recording, and that this is said.
+/// Check that times of another clock are not used, with a warning.
 #[test]
 fn times_of_other_clocks_are_none() {
     let codes = codes(ARCH_TIMESTAMP, &[load(1 << 60, 0x1000, 8, 1, "first"), load(1 << 61, 0x1000, 8, 2, "last")]);
@@ -137,8 +137,8 @@ fn times_of_other_clocks_are_none() {
     assert!(codes.warnings()[0].contains("unknown clock"), "{:?}", codes.warnings());
 }
 
-/// Check that the records before one of no length, or cut at any byte, keep their names, that no range wraps, and that what
-/// is left out is said.
+/// Check that the records before one without a length, or truncated at any byte, keep their names, that no range wraps,
+/// and that there is a warning about what is left out.
 #[test]
 fn hostile_records_are_left_out() {
     let good = load(1, 0x1000, 8, 1, "good");
@@ -160,8 +160,7 @@ fn hostile_records_are_left_out() {
 }
 
 proptest! {
-    /// Check that the name at an address and time is that of the last load up to then that has the address, whatever the
-    /// loads.
+    /// Check that the name at an address and time is that of the last load up to then that contains the address.
     #[test]
     fn the_last_load_counts(
         loads in prop::collection::vec((0u64..20, 0u64..40, 1u64..12), 0..40),
@@ -181,7 +180,7 @@ proptest! {
         }
     }
 
-    /// Check that no bytes are a panic.
+    /// Check that no bytes cause a panic.
     #[test]
     fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), is_one: bool) {
         let bytes = if is_one { [header(0), bytes].concat() } else { bytes };
