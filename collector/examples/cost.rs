@@ -1,25 +1,25 @@
-//! What a sample costs by the sizes of its chunk and of the ring, beside a plain copy of the same bytes.
+//! Measures the cost of a sample by the sizes of its chunk and of the ring buffer, compared with a plain copy.
 //!
 //! ```sh
 //! cargo run --release -p fpprof-collector --example cost -- [ROUNDS [COMMAND…]]
 //! ```
 //!
-//! COMMAND runs the sampled program, such as `taskset -c 0 chrt -f 10`; with `taskset -c 0` or `1` and `chrt -f 20` before
-//! all of it, it is known whether the reader is on the CPU of the sampled program or on another one, and a busy machine
-//! is nearly a quiet one.
+//! COMMAND runs the sampled program, such as `taskset -c 0 chrt -f 10`. With `taskset -c 0` or `1` and `chrt -f 20`
+//! before the whole command line, it is known whether the reader is on the CPU of the sampled program or on another
+//! one, and a busy machine disturbs little.
 //!
-//! Rounds are interleaved; the smallest and the median of each size are printed, and how many stacks were cut because the
-//! ring was filling up. The time is what the kernel's BPF statistics say, less what skipped ticks cost (the least so far,
-//! of a target that sleeps), for each recorded sample. The copy goes from a hot stack to a buffer of 1 MiB and to one of
-//! 64 MiB, each time behind the last, as samples do.
+//! Rounds are interleaved. The smallest and the median of each size are printed, and how many stacks were shortened
+//! because the ring was filling up. The time is that of the kernel's BPF statistics per recorded sample, less the cost
+//! of skipped ticks (the least so far, with a sleeping target). The copy goes from a hot stack to a buffer of 1 MiB and
+//! to one of 64 MiB, each copy after the previous one, as samples do.
 //!
-//! Found on two virtual CPUs with seven programs at work beside (Linux 6.18): a chunk of 64 KiB takes 2.2 µs at best and
-//! 3.2 µs in the middle, a plain copy 1.2 µs within 1 MiB and 5.8 µs within 64 MiB. When records went round all of a ring
-//! of 16 MiB, the same took 5 to 8 µs: most of it was memory that no cache held.
+//! Measured on two virtual CPUs with seven programs running besides (Linux 6.18): a chunk of 64 KiB takes 2.2 µs at
+//! best and 3.2 µs in the median, a plain copy 1.2 µs within 1 MiB and 5.8 µs within 64 MiB. When records cycled
+//! through the whole ring of 16 MiB, the chunk took 5 to 8 µs, mostly for memory that was in no cache.
 //!
-//! With such commands, on two virtual CPUs of a Zen 5 at a load of 2 (4 rounds): with the reader on the sampled program's
-//! CPU a chunk of 64 KiB takes 1.6 µs at best and 1.7 µs in the middle, on the other one 2.1 and 2.5 µs; a plain copy 0.6 to
-//! 0.9 µs within 1 MiB and 2.1 to 2.4 µs within 64 MiB.
+//! With such commands, on two virtual CPUs of a Zen 5 at a load of 2 (4 rounds): with the reader on the sampled
+//! program's CPU a chunk of 64 KiB takes 1.6 µs at best and 1.7 µs in the median, on the other one 2.1 and 2.5 µs; a
+//! plain copy 0.6 to 0.9 µs within 1 MiB and 2.1 to 2.4 µs within 64 MiB.
 
 #![expect(clippy::print_stdout, reason = "its output")]
 
@@ -29,9 +29,9 @@ use std::ffi::OsString;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// KiB of chunk and of ring, 0 for the default.
+/// KiB of the chunk and of the ring buffer; 0 for the default.
 const CASES: [(u32, usize); 7] = [(4, 0), (16, 0), (32, 0), (64, 4 << 10), (64, 0), (64, 64 << 10), (256, 0)];
-/// A plain copy goes round in the caches, and in what no cache holds.
+/// Sizes of the buffers for plain copies: one fits in the caches, the other does not.
 const COPY_ROOMS: [usize; 2] = [1 << 20, 64 << 20];
 
 fn main() {
@@ -74,7 +74,7 @@ fn main() {
     }
 }
 
-/// Of one case, each round.
+/// Results of one case, one entry per round.
 #[derive(Clone, Default)]
 struct Found {
     samples: Vec<f64>,
@@ -112,7 +112,7 @@ fn measure(argv: Vec<OsString>, (chunk, ring): (u32, usize)) -> Cost {
 fn copy_ns(chunk: u32, room: usize) -> f64 {
     const TURNS: usize = 2000;
     let source = vec![1u8; (chunk as usize) << 10];
-    // Not zeros, which would be pages that are not there yet.
+    // Not zeros, whose pages would not be allocated yet.
     let mut target = vec![2u8; room];
     let mut at = 0;
     let mut turns = Vec::with_capacity(TURNS);
@@ -128,7 +128,7 @@ fn copy_ns(chunk: u32, room: usize) -> f64 {
         at += source.len();
     }
     black_box(&target);
-    // The machine does other things too: what most copies take is what one takes.
+    // The machine does other things too, so take the median.
     of_rounds(&mut turns).1
 }
 
@@ -137,7 +137,7 @@ fn of_rounds(values: &mut [f64]) -> (f64, f64) {
     (values.first().copied().unwrap_or(0.0), values.get(values.len() / 2).copied().unwrap_or(0.0))
 }
 
-/// Runs for a while below so many pages of stack.
+/// Runs for a while with this many pages of stack above it.
 #[inline(never)]
 fn burn_above(n_pages: usize) {
     let page = black_box([1u8; 4096]);

@@ -1,16 +1,17 @@
-//! What sampling waits costs for each switch from one thread to another, by the threshold.
+//! Measures the cost of sampling waits per context switch, by threshold.
 //!
 //! ```sh
 //! cargo run --release -p fpprof-collector --example off_cpu_cost -- [ROUNDS]
 //! ```
 //!
-//! Two threads hand a byte back and forth through pipes, each below 8 KiB of stack, so that all they do is wait. The time
-//! is what the kernel's BPF statistics say of the programs at both ends of waits, for each switch of threads they saw.
-//! Rounds are interleaved; the smallest and the median are printed.
+//! Two threads hand a byte back and forth through pipes, each with 8 KiB of stack in use, so that they do nothing but
+//! wait. The time is that of the kernel's BPF statistics for the programs at both ends of waits, per context switch
+//! they saw. Rounds are interleaved; the smallest and the median are printed.
 //!
-//! Found on two virtual CPUs with seven programs at work beside (Linux 6.18): 136 ns at best and 162 ns in the middle where
-//! no wait is long enough, 151 and 252 ns from 50 µs on, and 467 and 993 ns where each wait is a sample with both kinds of
-//! stack. Hence the default of 50 µs: what is shorter is the rhythm of threads at work, and to copy each stack of it is what costs.
+//! Measured on two virtual CPUs with seven programs running besides (Linux 6.18): 136 ns at best and 162 ns in the
+//! median if no wait is long enough, 151 and 252 ns with 50 µs, and 467 and 993 ns if each wait is a sample with both
+//! kinds of stack. Hence the default of 50 µs: shorter waits are the rhythm of working threads, and copying all their
+//! stacks is what costs.
 #![expect(clippy::print_stdout, reason = "its output")]
 
 use fpprof_collector::{Request, StopFlag, Target, record};
@@ -20,7 +21,7 @@ use std::hint::black_box;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::time::{Duration, Instant};
 
-/// Shortest waits that are sampled.
+/// Thresholds: shorter waits are not sampled.
 const THRESHOLDS: [Duration; 3] = [Duration::ZERO, Duration::from_micros(50), Duration::from_secs(1)];
 
 fn main() {

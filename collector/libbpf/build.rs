@@ -1,5 +1,5 @@
-//! Compiles libbpf, libelf and zlib with the C compiler alone. The vendored builds of `libbpf-sys` need autotools, flex,
-//! bison, gawk, make and pkg-config; its package has the sources, which is where this script takes them from.
+//! Compiles libbpf, libelf and zlib with the C compiler alone. The vendored builds of `libbpf-sys` need autotools,
+//! flex, bison, gawk, make and pkg-config; this script only takes the sources from that package.
 
 use cargo_metadata::MetadataCommand;
 use std::env;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// libbpf's headers for BPF programs.
 const BPF_HEADERS: [&str; 4] = ["bpf_core_read.h", "bpf_helper_defs.h", "bpf_helpers.h", "bpf_tracing.h"];
 
-/// The `config.h` that elfutils' `configure` would write, as far as libelf asks, on Linux with glibc or musl. Without zstd:
-/// no section is compressed with it here.
+/// The `config.h` that elfutils' `configure` would write, as far as libelf needs it, on Linux with glibc or musl.
+/// Without zstd, since no section here is compressed with it.
 const ELFUTILS_CONFIG: &str = "
 #define HAVE_DECL_MEMPCPY 1
 #define HAVE_DECL_POWEROF2 1
@@ -40,7 +40,7 @@ fn main() {
         .compile_intermediates();
     objects.extend(libelf_objects);
 
-    // One archive: in three, a linker that reads each archive once would have to be given them in the right order.
+    // One archive: with three, a linker that reads each archive once would need them in the right order.
     compiler()
         .includes([&libbpf, &sources.join("libbpf/include"), &sources.join("libbpf/include/uapi"), &libelf, &zlib])
         .define("_LARGEFILE64_SOURCE", None)
@@ -49,7 +49,7 @@ fn main() {
         .objects(objects)
         .cargo_metadata(false)
         .compile("bpf");
-    // `libbpf-sys` also says -lelf and -lz. Empty archives keep the linker from taking the system's libraries.
+    // `libbpf-sys` also emits -lelf and -lz. Empty archives keep the linker from using the system's libraries.
     for name in ["libelf.a", "libz.a"] {
         fs::write(out.join(name), "!<arch>\n").expect("writing an archive into OUT_DIR");
     }
@@ -58,7 +58,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
 }
 
-/// The folder of the `libbpf-sys` package, wherever cargo keeps it.
+/// The directory of the `libbpf-sys` package, wherever cargo keeps it.
 fn libbpf_sys() -> PathBuf {
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let metadata = MetadataCommand::new()
@@ -70,9 +70,8 @@ fn libbpf_sys() -> PathBuf {
     package.manifest_path.parent().expect("a manifest is in a folder").as_std_path().to_owned()
 }
 
-/// The compiler for the target. These libraries load programs, once: their speed is of no account, the time to build them
-/// is. Nothing of these libraries is visible outside the program: libdw brings a libelf of its
-/// own, another version, and must not be given this one's functions.
+/// The compiler for the target. These libraries load programs, once: build time matters more than their speed. Their
+/// symbols are hidden, since libdw brings a libelf of another version that must not be bound to this one's functions.
 fn compiler() -> cc::Build {
     let mut build = cc::Build::new();
     build.std("gnu11").opt_level(1).warnings(false).flag("-fvisibility=hidden");
@@ -87,7 +86,7 @@ fn c_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Puts libbpf's headers where `#include <bpf/…>` finds them, and returns the folder.
+/// Copies libbpf's headers to where `#include <bpf/…>` finds them, and returns the directory.
 fn headers(libbpf: &Path, out: &Path) -> PathBuf {
     let include = out.join("include");
     let folder = include.join("bpf");

@@ -1,5 +1,6 @@
-//! Links libbpf, libelf and zlib statically. `libbpf-rs` and `libbpf-cargo` only say `-lbpf -lelf -lz`; a crate that uses
-//! them depends on this one, whose build script compiles those libraries and puts them on the linker's search path.
+//! Links libbpf, libelf and zlib statically. `libbpf-rs` and `libbpf-cargo` only emit `-lbpf -lelf -lz`; a crate that
+//! uses them depends on this one, whose build script compiles those libraries and adds them to the linker's search
+//! path.
 #![no_std]
 #![forbid(unsafe_code)]
 

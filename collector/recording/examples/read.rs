@@ -1,4 +1,4 @@
-//! Samples and bytes of stack by thread: `cargo run --example read -- run.fpprof`.
+//! Prints samples and bytes of stack by thread: `cargo run --example read -- run.fpprof`.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 

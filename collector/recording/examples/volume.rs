@@ -1,9 +1,9 @@
-//! What a recording costs in bytes: `cargo run --release --example volume -- FILE [raw|narrow]`.
+//! Measures the size of a recording: `cargo run --release --example volume -- FILE [raw|narrow]`.
 //!
-//! Reads a recording (made with raw stacks, else there is nothing left to scrub), replays its mappings in the order of
-//! time, writes it again (scrubbed, unless `raw` is given; against mappings of files and executable memory only, if
-//! `narrow` is) with a flush every second of its own time, and reports bytes and CPU for each sample, in all and by column. The columns
-//! are packed one by one for this, so their sum differs a little from the file.
+//! Reads a recording (made with raw stacks, otherwise there is nothing left to scrub), replays its mappings in order of
+//! time, and writes it again with a flush every second of its own time. Words are scrubbed, unless `raw` is given; with
+//! `narrow`, only mappings of files and executable memory count. Reports bytes and CPU time per sample, in total and by
+//! column. The columns are packed one by one for this, so their sum differs slightly from the file.
 
 use fpprof_recording::model::{Mmap, Sample, Sideband};
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut samples = Vec::new();
     recording.samples(|sample| samples.push(sample.clone()))?;
     let mut report = Report::default();
-    // Once without the writer: what bringing the samples costs is not the writer's.
+    // Once without the writer, to measure the cost of the replay itself.
     let idle = replay(&events, &samples, scrub, |_, _| Ok(()))?;
     let mut writer = RecordingWriter::new(Vec::new(), recording.meta())?;
     for event in &events {
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// CPU time of this thread, nanoseconds: other programs on the machine do not count.
+/// CPU time of this thread, nanoseconds, which other programs do not affect.
 ///
 /// # Sources
 /// Linux `Documentation/scheduler/sched-stats.rst`: first field of `/proc/<pid>/schedstat`.
@@ -71,7 +71,7 @@ fn cpu_ns() -> Result<u64, Box<dyn std::error::Error>> {
     Ok(text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?)
 }
 
-/// Gives every sample with the mappings of its time; returns the CPU time it took.
+/// Replays every sample with the mappings of its time; returns the CPU time.
 fn replay(
     events: &[Sideband],
     samples: &[Sample],
@@ -82,7 +82,7 @@ fn replay(
     let mut replay = Replay::new(events, scrub);
     let mut sample = Sample::default();
     for stored in samples {
-        // As it comes from a ring buffer: one place in memory that is warm.
+        // As from a ring buffer: always in the same warm memory.
         sample.clone_from(stored);
         replay.advance(sample.time_ns);
         visit(&sample, replay.ranges(sample.pid))?;
@@ -101,7 +101,7 @@ fn time_of(event: &Sideband) -> u64 {
     }
 }
 
-/// Which words are kept.
+/// Which words to keep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scrub {
     /// All.
@@ -117,7 +117,7 @@ fn is_file_or_code(map: &Mmap) -> bool {
     map.prot & PROT_EXEC != 0 || (map.path.starts_with(b"/") && !map.path.starts_with(b"//anon"))
 }
 
-/// Mappings by process, as far as time has come.
+/// Mappings by process at the current time.
 struct Replay<'a> {
     events: &'a [Sideband],
     spaces: HashMap<u32, MappingRanges>,

@@ -3,7 +3,7 @@
 use crate::model::{Checkpoint, CpuCounters, End, LossCause, Sample};
 use std::collections::BTreeMap;
 
-/// What the samples of one CPU and event say.
+/// Counters in the samples of one CPU and event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CpuSeen {
@@ -15,11 +15,11 @@ pub struct CpuSeen {
     pub last_lost: u64,
 }
 
-/// What the samples say, by event and CPU.
+/// Counters in the samples, by event and CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Tally {
-    /// By event and CPU.
+    /// Indexed by event and CPU.
     pub cpus: BTreeMap<(u16, u32), CpuSeen>,
 }
 
@@ -32,7 +32,7 @@ impl Tally {
         seen.last_lost = seen.last_lost.max(sample.cpu_lost);
     }
 
-    /// Adds what another reader of other blocks counted.
+    /// Adds the counts of another reader, for other blocks.
     pub fn merge(&mut self, other: &Self) {
         for (&whose, theirs) in &other.cpus {
             let ours = self.cpus.entry(whose).or_default();
@@ -43,15 +43,16 @@ impl Tally {
     }
 }
 
-/// The balance of what can be read: `fired = recorded + Σ lost + skipped + dropped` for each event and CPU,
-/// ascending.
+/// The balance of a recording as far as it can be read: `fired = recorded + Σ lost + skipped + dropped` for each event
+/// and CPU, ascending.
 ///
-/// `recorded` are the samples read. With an end, its counters hold, and samples it counts that are not there
-/// (damaged blocks) become [`LossCause::Unwritten`]. Without one, the last checkpoint and the counters in the samples
-/// say how far each CPU had come: losses since the checkpoint are [`LossCause::Unattributed`], and ticks nobody speaks
-/// for are [`LossCause::Unwritten`], which is an upper bound: some may have been skipped by a filter.
+/// `recorded` is the number of samples read. With an end, its counters are used, and samples it counts that could not
+/// be read (damaged blocks) become [`LossCause::Unwritten`]. Without one, the last checkpoint and the counters in the
+/// samples show how far each CPU had come: losses since the checkpoint are [`LossCause::Unattributed`], and ticks
+/// without any record are [`LossCause::Unwritten`]. That is an upper bound, since some may have been skipped by a
+/// filter.
 ///
-/// Counters that contradict each other are kept as they are, so that the reader of the balance sees it.
+/// Contradictory counters are kept as they are, so that they are visible in the balance.
 #[must_use]
 pub fn balance(end: Option<&End>, checkpoint: Option<&Checkpoint>, tally: &Tally) -> Vec<CpuCounters> {
     let said = end.map(|end| &end.cpus).or(checkpoint.map(|checkpoint| &checkpoint.cpus));
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(balance(Some(&end(said.clone())), None, &tally()), said);
     }
 
-    /// Check that samples the end counts and nobody can read are lost, and that a CPU without samples is kept.
+    /// Check that samples counted in the end that cannot be read are lost, and that a CPU without samples is kept.
     #[test]
     fn damaged_samples_are_lost() {
         let other = CpuCounters { cpu: 9, fired: 1, skipped: 1, ..CpuCounters::default() };
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(balanced[1], other);
     }
 
-    /// Check that a recording that broke off is balanced by its samples, and by the last checkpoint where it has one.
+    /// Check that a recording that broke off is balanced by its samples, and by the last checkpoint if it has one.
     #[test]
     fn broken_off_recordings_balance() {
         let balanced = balance(None, None, &tally());
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!((balanced[0].fired, balanced[0].skipped, sum(&balanced[0])), (9, 3, 9));
     }
 
-    /// Check that the events of a CPU balance each for itself, whether the recording ended or broke off.
+    /// Check that each event of a CPU is balanced separately, whether the recording ended or broke off.
     #[test]
     fn events_balance_apart() {
         let mut tally = tally();
@@ -169,7 +170,7 @@ mod tests {
         assert!(cut.iter().all(|cpu| sum(cpu) == cpu.fired));
     }
 
-    /// Check that merging is the same as counting together.
+    /// Check that merging tallies is the same as counting together.
     #[test]
     fn tallies_merge() {
         let mut merged = tally();

@@ -1,31 +1,31 @@
-//! Blocks: the frame around every payload.
+//! Blocks: the framing of every payload.
 //!
-//! A file is nothing but blocks. Each starts with the same marker, so that a reader that meets damage can find the
-//! next one, and says which recording it belongs to, so that a recording inside a recording is not taken for part of
-//! it. The layout is specified in `FORMAT.md`.
+//! A file consists of blocks only. Each starts with the same marker, so that a reader can find the next block after
+//! damage, and identifies its recording, so that a recording inside a recording is not taken for part of it. The layout
+//! is specified in `FORMAT.md`.
 
 /// The first bytes of every block, and so of every file. Not text, not UTF-8, broken by any newline conversion.
 pub(crate) const MARKER: [u8; 8] = *b"\x89FPREC\r\n";
 
-/// Version of everything behind the marker. It goes up with every change that an older reader would misread.
+/// Version of everything after the marker. It is raised with every change that an older reader would misread.
 pub const FORMAT_VERSION: u16 = 8;
 
-/// Bytes of a block's header.
+/// Size of a block's header.
 pub(crate) const HEADER_BYTES: usize = 48;
 
-/// Most bytes of a payload, unpacked. A reader allocates no more for a block than this.
+/// The most bytes of a payload, unpacked. A reader allocates no more than this for a block.
 pub const MAX_RAW_BYTES: u32 = 64 << 20;
-/// A block is cut when its payload has so many bytes, unpacked.
+/// A block is closed when its payload has this many bytes, unpacked.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
-/// Most bytes of a payload as stored: lengths of the parts come on top of what cannot be packed.
+/// The most bytes of a payload as stored: for data that cannot be packed, the lengths of the parts are added.
 const MAX_STORED_BYTES: u32 = MAX_RAW_BYTES + (1 << 12);
 
-/// What a block holds.
+/// The contents of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The description.
+    /// The metadata.
     Meta = 1,
     /// Process events.
     Sideband = 2,
@@ -35,18 +35,18 @@ pub enum Kind {
     Checkpoint = 4,
     /// The end.
     End = 5,
-    /// When samples were lost.
+    /// The gaps: when samples were lost.
     Gaps = 6,
 }
 
-/// What the block at the start of `bytes` holds; `None` if there is no intact header. A sink of a
-/// [`crate::RecordingWriter`] gets one block with each call, and can tell by this what to do with it.
+/// The contents of the block at the start of `bytes`; `None` without an intact header. The sink of a
+/// [`crate::RecordingWriter`] gets one block per call, and can use this to decide what to do with it.
 #[must_use]
 pub fn block_kind(bytes: &[u8]) -> Option<Kind> {
     Header::parse(bytes.first_chunk()?).ok().map(|header| header.kind)
 }
 
-/// How many items it holds: samples, for instance. 0 if there is no intact header.
+/// Number of items in the block, such as samples; 0 without an intact header.
 #[must_use]
 pub fn block_items(bytes: &[u8]) -> u32 {
     let header = bytes.first_chunk().and_then(|bytes| Header::parse(bytes).ok());
@@ -64,16 +64,16 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
-    /// Parts of the payload, each packed on its own.
+    /// Number of parts of the payload, each packed separately.
     pub(crate) parts: u8,
-    /// CRC32C of the description: which recording the block belongs to.
+    /// CRC32C of the metadata: identifies the recording.
     pub(crate) recording: u32,
     /// Number of the block in the file.
     pub(crate) sequence: u32,
     /// Items in the payload.
     pub(crate) items: u32,
-    /// Process events in all blocks before a block of process events, and samples in all blocks before any other, so
-    /// that a gap has a size.
+    /// For a block of process events, the number of events in all earlier blocks; for any other block, the number of
+    /// samples in all earlier blocks. It shows how many are missing.
     pub(crate) first_item: u64,
     pub(crate) stored_len: u32,
     pub(crate) raw_len: u32,
@@ -81,12 +81,12 @@ pub(crate) struct Header {
     pub(crate) payload_crc: u32,
 }
 
-/// What 48 bytes are when they are no header of ours.
+/// Why 48 bytes are not a header of this format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoHeader {
-    /// No marker, or a wrong checksum, or values no writer gives.
+    /// No marker, a wrong checksum, or values that no writer writes.
     Damaged,
-    /// A good header of a later version.
+    /// A valid header of a later version.
     Newer(u16),
 }
 
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Check that a header survives the way to bytes and back, and that no single flipped bit does.
+    /// Check that a header survives encoding and decoding, and that any flipped bit is detected.
     #[test]
     fn header_round_trips_and_no_flip_passes() {
         let bytes = header().to_bytes();
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Check that a later version is told from damage.
+    /// Check that a later version is distinguished from damage.
     #[test]
     fn later_version_is_named() {
         let mut bytes = header().to_bytes();
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(Header::parse(&bytes), Err(NoHeader::Newer(FORMAT_VERSION + 1)));
     }
 
-    /// Check that sizes no writer gives are refused.
+    /// Check that sizes that no writer writes are refused.
     #[test]
     fn impossible_sizes_are_refused() {
         for (parts, stored_len, raw_len) in

@@ -1,4 +1,4 @@
-//! Blocks to a sink that may fail and recover.
+//! Writes blocks to a sink that may fail and recover.
 
 use crate::block::{HEADER_BYTES, Header, Kind, MAX_RAW_BYTES};
 use crate::error::Error;
@@ -17,7 +17,7 @@ pub(crate) struct BlockSink<W> {
     packer: Packer,
     block: Vec<u8>,
     failing: bool,
-    /// The caller knows of the failure.
+    /// The caller has been told of the failure.
     reported: bool,
 }
 
@@ -37,8 +37,8 @@ impl<W: Write> BlockSink<W> {
         })
     }
 
-    /// Writes a block. One that fails does not count: the next one takes its number, and its bytes are damage that a
-    /// reader passes over.
+    /// Writes a block. A failed block does not count: the next one takes its number, and a reader skips its bytes as
+    /// damage.
     pub(crate) fn write(&mut self, kind: Kind, items: u32, parts: &[&[u8]]) -> Result<(), Error> {
         self.block.clear();
         self.block.resize(HEADER_BYTES, 0);
@@ -47,7 +47,7 @@ impl<W: Write> BlockSink<W> {
         self.write_block(kind, items, (parts.len(), raw_len))
     }
 
-    /// Likewise, of a block that is packed already.
+    /// Writes a block that is already packed.
     pub(crate) fn write_packed(&mut self, kind: Kind, packed: &PackedBlock) -> Result<(), Error> {
         self.block.clear();
         self.block.resize(HEADER_BYTES, 0);
@@ -55,7 +55,7 @@ impl<W: Write> BlockSink<W> {
         self.write_block(kind, packed.items, (packed.n_parts, packed.raw_len))
     }
 
-    /// Writes what stands in `block` behind the room for its header.
+    /// Writes `block`, which has space for its header in front.
     fn write_block(&mut self, kind: Kind, items: u32, (n_parts, raw_len): (usize, usize)) -> Result<(), Error> {
         let first_item = if kind == Kind::Sideband { self.sideband_written } else { self.samples_written };
         let (head, stored) = self.block.split_at_mut(HEADER_BYTES);
@@ -89,7 +89,7 @@ impl<W: Write> BlockSink<W> {
         flushed.map_err(Error::Write)
     }
 
-    /// Lets only the first failure of a series pass.
+    /// Reports only the first of consecutive failures.
     pub(crate) fn once(&mut self, written: Result<(), Error>) -> Result<(), Error> {
         let result = match written {
             Err(Error::Write(_)) if std::mem::replace(&mut self.reported, true) => Ok(()),
@@ -125,7 +125,7 @@ fn len_u32(len: usize) -> Result<u32, Error> {
     })
 }
 
-/// Like [`Write::write_all`], but counts what a failing sink took.
+/// Like [`Write::write_all`], but counts the bytes a failing sink accepted.
 fn write_all(sink: &mut impl Write, mut bytes: &[u8], written: &mut u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match sink.write(bytes) {

@@ -1,33 +1,33 @@
-//! What programs say of code that they compiled while they ran, as it stands in a recording.
+//! Information from programs about code they compiled at run time, as stored in a recording.
 
 const PERF_MAP: &str = "[perf-map ";
 const JIT_DUMP: &str = "[jitdump ";
 
-/// A module that no mapping has the path of: what a process said of its compiled code.
+/// A module that is not mapped: a process's information about its JIT-compiled code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compiled {
-    /// The table of names (`perf-PID.map`) of a process.
+    /// The symbol table (`perf-PID.map`) of a process.
     PerfMap(u32),
     /// The dump (`jit-PID.dump`) of a process, see [`jitdump`].
     JitDump(u32),
 }
 
 impl Compiled {
-    /// What its module is called.
+    /// The path of its module.
     #[must_use]
     pub fn path(self) -> Vec<u8> {
         format!("{}{}]", self.prefix(), self.pid()).into_bytes()
     }
 
-    /// Whose code it is.
+    /// The process ID.
     #[must_use]
     pub fn pid(self) -> u32 {
         let (Self::PerfMap(pid) | Self::JitDump(pid)) = self;
         pid
     }
 
-    /// The one whose module is called so.
+    /// The one whose module has this path.
     #[must_use]
     pub fn of_path(path: &[u8]) -> Option<Self> {
         let of = |kind: fn(u32) -> Self| {
@@ -45,13 +45,13 @@ impl Compiled {
     }
 }
 
-/// The lines of a table of names.
+/// The lines of a symbol table.
 ///
 /// # Sources
 /// `tools/perf/Documentation/jit-interface.txt` of Linux.
 pub mod perf_map {
-    /// The function that a line names, or `None` if it is no such line: `START BYTES NAME`, both numbers in hex. Gives its
-    /// first address, the first address behind it, and where in the line its name begins.
+    /// Parses a line, `START BYTES NAME` with both numbers in hex; `None` if it is not such a line. Returns the
+    /// function's first address, the address after it, and the offset of its name in the line.
     #[must_use]
     pub fn function(line: &[u8]) -> Option<(u64, u64, usize)> {
         let mut fields = line.splitn(3, |&byte| byte == b' ');
@@ -66,28 +66,29 @@ pub mod perf_map {
     }
 }
 
-/// The layout of a dump, as processes write it and as a recording holds it.
+/// The layout of a dump, as written by processes and stored in a recording.
 ///
 /// # Sources
 /// `tools/perf/Documentation/jitdump-specification.txt` of Linux.
 pub mod jitdump {
-    /// The first eight bytes: version 1, numbers little-endian.
+    /// The first eight bytes: version 1, little-endian.
     pub const MAGIC: &[u8] = b"DTiJ\x01\0\0\0";
-    /// The header of version 1, which says its length itself.
+    /// Size of the header of version 1, which is also a field of it.
     pub const HEADER_BYTES: usize = 40;
-    /// What each record begins with: kind, length, time.
+    /// Size of what each record begins with: kind, length, time.
     pub const PREFIX_BYTES: usize = 16;
-    /// The kind of a record of code that is there from now on.
+    /// Kind of a record of new code.
     pub const CODE_LOAD: u32 = 0;
-    /// Its fields, before its name.
+    /// Size of its fields, before the name.
     pub const LOAD_BYTES: usize = 40;
-    /// The kind of a record of code that goes to another place.
+    /// Kind of a record of code that moves.
     pub const CODE_MOVE: u32 = 1;
-    /// Its fields.
+    /// Size of its fields.
     pub const MOVE_BYTES: usize = 48;
-    /// The kind of a record of call frame information, of the code of the next load.
+    /// Kind of a record of call frame information for the code of the next load.
     pub const UNWINDING_INFO: u32 = 4;
-    /// Its fields, before its `.eh_frame` and the header of that: bytes of both together, of the header, and as mapped.
+    /// Size of its fields, before its `.eh_frame` and header table: bytes of both together, of the header, and as
+    /// mapped.
     pub const UNWINDING_BYTES: usize = 24;
 }
 
@@ -95,7 +96,7 @@ pub mod jitdump {
 mod tests {
     use super::Compiled;
 
-    /// Check that only the names a recording gives to what processes say of compiled code are taken for one.
+    /// Check that only the paths that a recording uses for information on compiled code are recognised.
     #[test]
     fn they_are_known_by_their_path() {
         for known in [Compiled::PerfMap(12), Compiled::JitDump(7), Compiled::JitDump(u32::MAX)] {

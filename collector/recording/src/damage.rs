@@ -1,38 +1,38 @@
-//! What of a file could not be read.
+//! What could not be read of a file.
 
-/// Damage of a file, as far as it is known. Blocks are known by their numbers, samples and events by theirs, so a gap
-/// has a size even where nothing of a block is left.
+/// Known damage of a file. Blocks, samples and events are numbered, so that the size of a gap is known even if nothing
+/// of a block is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Damage {
-    /// Bytes between good blocks that belong to none.
+    /// Bytes between valid blocks that belong to none.
     pub skipped_bytes: u64,
-    /// Blocks missing between good ones.
+    /// Blocks missing between valid ones.
     pub skipped_blocks: u64,
-    /// Samples missing in them, those of malformed blocks included.
+    /// Samples missing, including those of malformed blocks.
     pub lost_samples: u64,
-    /// Process events missing in them, those of malformed blocks included.
+    /// Process events missing, including those of malformed blocks.
     pub lost_sideband: u64,
-    /// Bytes after the last good block: where a recording broke off, or a damaged last block.
+    /// Bytes after the last valid block: where a recording broke off, or a damaged last block.
     pub torn_tail_bytes: u64,
-    /// Samples that the head of the broken-off block announces.
+    /// Samples announced by the header of the broken-off block.
     pub torn_tail_samples: u64,
-    /// Good blocks of another recording, and of a later format version.
+    /// Valid blocks of another recording or a later format version.
     pub foreign_blocks: u64,
-    /// Good blocks that had been there before.
+    /// Valid blocks that are repetitions.
     pub repeated_blocks: u64,
-    /// Blocks that are intact by their checksum and still make no sense; found when they are decoded.
+    /// Blocks with a valid checksum and invalid contents; found when they are decoded.
     pub malformed_blocks: u64,
 }
 
 impl Damage {
-    /// Whether there is none.
+    /// Whether there is no damage.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The damage in words, one finding a line; empty for none.
+    /// The damage as text, one finding per line; empty without damage.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! What can go wrong with a recording.
+//! Errors of a recording.
 
 use crate::block::MARKER;
 use crate::model::Arch;
@@ -8,7 +8,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The sink refused bytes. What was written before stays readable, and the writer can be used on.
+    /// The sink failed. What was written before stays readable, and the writer remains usable.
     #[error("cannot write the recording")]
     Write(#[source] io::Error),
     /// A thread could not be started.
@@ -17,10 +17,10 @@ pub enum Error {
     /// The source could not be read.
     #[error("cannot read the recording")]
     Read(#[source] io::Error),
-    /// The file is something else.
+    /// The file has another format.
     #[error("not an fpprof recording: {0}")]
     NotARecording(LooksLike),
-    /// A later version of this program wrote it.
+    /// The file was written by a later version of this program.
     #[error("the recording has format version {found}; this fpprof reads up to version {supported}")]
     NewerVersion {
         /// Version in the file.
@@ -28,59 +28,59 @@ pub enum Error {
         /// Highest version this program reads.
         supported: u16,
     },
-    /// The file ends before it says what was recorded.
+    /// The file ends before its metadata.
     #[error("the recording's first block is missing, truncated or corrupt")]
     NoMeta,
-    /// A description that is intact but says something this program does not know.
+    /// The JSON is intact but has contents unknown to this program.
     #[error("cannot parse the recording's {what}")]
     BadJson {
-        /// Which block: `description`, `end` or `checkpoint`.
+        /// The block: `description`, `end` or `checkpoint`.
         what: &'static str,
         /// Where and why.
         #[source]
         source: serde_json::Error,
     },
-    /// A value is larger than the format holds; it was not written.
+    /// A value exceeds a limit of the format; it was not written.
     #[error("{what}: {value} is over the format's limit of {limit}")]
     TooLarge {
         /// What is too large, such as `stack bytes`.
         what: &'static str,
-        /// How large it is.
+        /// Its size.
         value: u64,
-        /// How large it may be.
+        /// The limit.
         limit: u64,
     },
-    /// A sample with the registers of another architecture than the description's; it was not written.
+    /// The registers of a sample are not of the recording's architecture; it was not written.
     #[error("a sample has {} registers, but the recording is from {}", found.name(), expected.name())]
     ForeignRegisters {
-        /// Whose registers they are.
+        /// Architecture of the sample.
         found: Arch,
-        /// Whose the recording has.
+        /// Architecture of the recording.
         expected: Arch,
     },
-    /// A sample with frames of a walk by call frame information, but not how it ended; it was not written.
+    /// A sample has frames of a walk by call frame information, but not how it ended; it was not written.
     #[error("a sample has {n_frames} frames of a walk by call frame information, but not how it ended")]
     WalkWithoutEnd {
-        /// Frames of the walk.
+        /// Number of frames.
         n_frames: usize,
     },
-    /// A sample with a walk by call frame information of which a frame is not above the one before, or follows one whose
-    /// canonical frame address is 0; it was not written.
+    /// In a walk by call frame information, a frame is not above the previous one, or follows one whose canonical frame
+    /// address is 0; the sample was not written.
     #[error(
         "frame {number} of a walk by call frame information has CFA {cfa:#x}, which does not follow the one before"
     )]
     FrameOutOfPlace {
-        /// Which frame, the leaf being 0.
+        /// The index of the frame; the leaf is 0.
         number: usize,
         /// Its canonical frame address.
         cfa: u64,
     },
-    /// A block that is intact by its checksum and still makes no sense; its items before `item` are good.
+    /// A block has a valid checksum but invalid contents; its items before `item` are valid.
     #[error("block {sequence} is corrupt at item {item}")]
     Malformed {
         /// Number of the block.
         sequence: u32,
-        /// Items of the block that are good.
+        /// Number of valid items.
         item: u64,
     },
     /// The file changed while it was read.
@@ -94,15 +94,15 @@ pub enum Error {
     Compress(#[source] io::Error),
 }
 
-/// What a file that is no recording looks like.
+/// The apparent format of a file that is not a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LooksLike {
-    /// Nothing in it.
+    /// Empty.
     Empty,
     /// A recording.
     Recording,
-    /// `perf record` wrote it.
+    /// Written by `perf record`.
     PerfData,
     /// An ELF file.
     Elf,
@@ -119,7 +119,7 @@ pub enum LooksLike {
 }
 
 impl LooksLike {
-    /// Judges a file by its first bytes.
+    /// Guesses the format of a file from its first bytes.
     ///
     /// # Sources
     /// perf: `tools/perf/util/header.c` (`__perf_magic2`, either byte order, and the older `PERFFILE`); ELF: gABI

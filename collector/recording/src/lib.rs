@@ -1,12 +1,12 @@
 //! The sample model and the recording format.
 //!
-//! [`model`] describes what a recording holds: how it was made ([`model::Meta`]), process events ([`model::Sideband`]),
+//! [`model`] has the contents of a recording: how it was made ([`model::Meta`]), process events ([`model::Sideband`]),
 //! samples ([`model::Sample`]), and how it ended ([`model::End`]). [`RecordingWriter`] writes it, [`Recording`] reads it;
 //! `FORMAT.md` specifies the bytes.
 //!
-//! You provide a sink (the file itself), the values, and the mappings that words of a stack may point into. A flush writes
-//! everything so far. From a recording that was killed, cut or damaged you get all intact blocks and what is missing
-//! ([`Damage`]). A stack takes about as many bytes as changed in it.
+//! You provide a sink (the file itself), the values, and the mappings that words of a stack may point into. A flush
+//! writes everything so far. From a recording that was killed, truncated or damaged you get all intact blocks, and what
+//! is missing ([`Damage`]). A stack takes about as many bytes as have changed in it.
 //!
 //! The crate knows nothing of eBPF, file names or unwinding, so a recording can be analysed on any machine. It is not an
 //! archive: mapped files are named, not contained.

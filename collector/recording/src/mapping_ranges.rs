@@ -1,44 +1,44 @@
-//! Where a process has something mapped.
+//! The mapped ranges of a process.
 
-/// Most ranges in a block. To insert one moves those of its block only.
+/// The most ranges in a block. Inserting one moves only those of its block.
 const BLOCK: usize = 64;
 
-/// Where a process has something mapped.
+/// The mapped ranges of a process.
 ///
-/// Ranges are half open. Give everything that a word of the stack has to be able to point to: executable memory and mapped
-/// files, which return addresses point into, and the stacks of the process's threads, so that a walk which leaves the chunk
-/// for another stack can be told from a broken one. The chunk of the sample at hand always counts as mapped, since a stack
-/// that grows has no event of its own.
+/// Ranges are half open. Insert everything that a word of the stack must be able to point to: executable memory and
+/// mapped files, which return addresses point into, and the stacks of the process's threads, so that a walk that leaves
+/// the chunk for another stack can be distinguished from a broken one. The chunk of the current sample always counts as
+/// mapped, since there is no event when a stack grows.
 ///
-/// For samples of 32-bit code give executable memory alone: where much is mapped, nearly any four bytes point to something.
-/// Leaving out the heap and other anonymous memory keeps more from the file and makes it smaller: 35 to 23 bytes a
-/// sample for nbdkit and fio, 382 to 132 for a C++ compiler (`examples/volume.rs`).
+/// For samples of 32-bit code insert only executable memory: if much is mapped, nearly any four bytes point to
+/// something. Leaving out the heap and other anonymous memory keeps more data out of the file and makes it smaller: 23
+/// instead of 35 bytes per sample for nbdkit and fio, 132 instead of 382 for a C++ compiler (`examples/volume.rs`).
 ///
-/// Bring the ranges up to the sample's time before it is written. A word that was zeroed is judged again with every
-/// sample, so a mapping that becomes known late spoils only the samples before.
+/// Update the ranges to the sample's time before it is written. A word that was zeroed is checked again with every
+/// sample, so a mapping that becomes known late affects only earlier samples.
 #[derive(Debug, Clone, Default)]
 pub struct MappingRanges {
     blocks: Vec<Block>,
-    /// All ranges.
+    /// Total number of ranges.
     len: usize,
 }
 
-/// Ranges, at least one: ascending, neither overlapping nor adjacent.
+/// At least one range: ascending, neither overlapping nor adjacent.
 #[derive(Debug, Clone)]
 struct Block {
-    /// Where the first begins, so that a search need not look into every block.
+    /// Start of the first range, so that a search need not access every block.
     start: u64,
     ranges: Vec<(u64, u64)>,
 }
 
 impl MappingRanges {
-    /// No mapping at all.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds `start..end`; overlapping and adjacent ranges become one. An empty range adds nothing.
+    /// Adds `start..end`; overlapping and adjacent ranges are merged. An empty range adds nothing.
     pub fn insert(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -53,7 +53,7 @@ impl MappingRanges {
         });
     }
 
-    /// Takes `start..end` out.
+    /// Removes `start..end`.
     pub fn remove(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -68,7 +68,8 @@ impl MappingRanges {
         });
     }
 
-    /// Changes the ranges that touch `start..end`, and those of their blocks; where none does, those of a block beside it.
+    /// Changes the ranges that touch `start..end`, together with those of their blocks; if there are none, those of an
+    /// adjacent block.
     fn change(&mut self, start: u64, end: u64, change: impl FnOnce(&mut Vec<(u64, u64)>)) {
         let first = self.blocks.partition_point(|block| block.start <= start).saturating_sub(1);
         let n_more = self.blocks.iter().skip(first + 1).take_while(|block| block.start <= end).count();
@@ -89,7 +90,7 @@ impl MappingRanges {
         }
     }
 
-    /// Joins those ranges that are nearest to each other until at most `most` are left. What lies between them counts as
+    /// Merges the ranges that are closest to each other until at most `most` are left. The gaps between them count as
     /// mapped from then on.
     pub fn join_nearest(&mut self, most: usize) {
         let Some(excess) = self.len().checked_sub(most.max(1)).filter(|&excess| excess > 0) else { return };
@@ -108,7 +109,7 @@ impl MappingRanges {
         self.blocks = blocks(ranges);
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -126,7 +127,7 @@ impl MappingRanges {
         self.last_from(start).is_some_and(|(_, e)| end <= e)
     }
 
-    /// Forgets everything, as an exec does.
+    /// Removes all ranges, as an exec does.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -138,7 +139,7 @@ impl MappingRanges {
         highest.is_some_and(|&(_, end)| word < end) && self.last_from(word).is_some_and(|(_, end)| word < end)
     }
 
-    /// Whether something of `start..end` is mapped.
+    /// Whether any part of `start..end` is mapped.
     #[must_use]
     pub fn overlaps(&self, start: u64, end: u64) -> bool {
         end.checked_sub(1).and_then(|last| self.last_from(last)).is_some_and(|(_, e)| start < e)
@@ -165,7 +166,7 @@ impl FromIterator<(u64, u64)> for MappingRanges {
     }
 }
 
-/// Ascending ranges in blocks, each with room for more if there are several.
+/// Splits ascending ranges into blocks; if there are several, with room for more in each.
 fn blocks(ranges: Vec<(u64, u64)>) -> Vec<Block> {
     let n = if ranges.len() > BLOCK { BLOCK / 2 } else { BLOCK };
     let block = |ranges: &[(u64, u64)]| ranges.first().map(|&(start, _)| Block { start, ranges: ranges.to_vec() });
@@ -176,7 +177,7 @@ fn blocks(ranges: Vec<(u64, u64)>) -> Vec<Block> {
 mod tests {
     use super::*;
 
-    /// Check that ranges join when they touch and that membership is half open.
+    /// Check that ranges are merged when they touch, and that they are half open.
     #[test]
     fn ranges_join_and_are_half_open() {
         let mut ranges: MappingRanges = [(0x30, 0x40), (0x10, 0x20), (0x50, 0x60)].into_iter().collect();
@@ -193,7 +194,7 @@ mod tests {
         assert!(!ranges.contains(0x10));
     }
 
-    /// Check that what is taken out is out, and nothing else.
+    /// Check that exactly the removed part is removed.
     #[test]
     fn ranges_are_taken_out() {
         let all: MappingRanges = [(0x10, 0x20), (0x30, 0x40), (0x50, 0x60)].into_iter().collect();
@@ -211,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Check that of too many ranges the nearest are joined, and that all that was mapped still is.
+    /// Check that of too many ranges the nearest are merged, and that all that was mapped still is.
     #[test]
     fn nearest_ranges_are_joined() {
         let all: MappingRanges = [(0x10, 0x20), (0x30, 0x40), (0x48, 0x50), (0x100, 0x110)].into_iter().collect();
@@ -230,7 +231,7 @@ mod tests {
         assert!(none.is_empty());
     }
 
-    /// Check that many ranges, in many blocks, are what they would be page by page.
+    /// Check that many ranges, in many blocks, are the same as page by page.
     #[test]
     fn blocks_change_nothing() {
         const PAGES: usize = 4096;

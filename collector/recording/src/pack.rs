@@ -1,18 +1,18 @@
-//! Packing payloads.
+//! Packs payloads.
 //!
-//! A payload is made of parts, each packed on its own: the columns of a block of samples have little in common, and
-//! zstd needs fewer bits for each when it does not have to describe them together (8 % of a recording of nbdkit and
-//! fio). A part that does not become smaller is stored as it is.
+//! A payload consists of parts, each packed separately: the columns of a block of samples have little in common, and
+//! zstd needs fewer bits if it does not describe them together (8 % of a recording of nbdkit and fio). A part that does
+//! not become smaller is stored unpacked.
 
 use crate::codec::varint::{Cursor, put};
 use crate::error::Error;
 use std::ops::Range;
 
-/// zstd's level, chosen with `examples/volume.rs`: 3 takes 6 % off level 1 for no time that shows; 9 takes off another
-/// 2 % for a third more time.
+/// zstd's level, chosen with `examples/volume.rs`: 3 saves 6 % compared with level 1 without noticeable cost; 9 saves
+/// another 2 % for a third more time.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Packs payloads, with the memory of the one before.
+/// Packs payloads, reusing its memory.
 pub(crate) struct Packer {
     compressor: zstd::bulk::Compressor<'static>,
     packed: Vec<u8>,
@@ -24,8 +24,8 @@ impl Packer {
         Ok(Self { compressor, packed: Vec::new() })
     }
 
-    /// Appends the stored form of `parts`: for each its length, twice, plus 1 and followed by its packed length if it
-    /// is packed; then the parts.
+    /// Appends the stored form of `parts`: for each part twice its length, plus 1 and followed by its packed length if
+    /// it is packed; then the parts.
     pub(crate) fn pack(&mut self, parts: &[&[u8]], stored: &mut Vec<u8>) -> Result<(), Error> {
         self.packed.clear();
         for &part in parts {
@@ -48,7 +48,7 @@ impl Packer {
     }
 }
 
-/// A payload as it was before it was packed.
+/// An unpacked payload.
 #[derive(Debug)]
 pub(crate) struct Payload {
     bytes: Vec<u8>,
@@ -56,12 +56,13 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
-    /// `None` if the lengths contradict each other. Allocates `raw_len` bytes, which the block's header has limited.
+    /// `None` if the lengths are inconsistent. Allocates `raw_len` bytes, which the check of the block's header has
+    /// bounded.
     pub(crate) fn unpack(stored: &[u8], n_parts: u8, raw_len: usize) -> Option<Self> {
         Self::unpack_only(stored, n_parts, raw_len, |_| true)
     }
 
-    /// The same with only some of its parts, by their numbers; the others are empty.
+    /// Unpacks only some parts, selected by number; the others are empty.
     pub(crate) fn unpack_only(
         stored: &[u8],
         n_parts: u8,
@@ -108,7 +109,7 @@ impl Payload {
         self.parts.iter().map(|part| self.bytes.get(part.clone()).unwrap_or(&[]))
     }
 
-    /// The only part, of payloads that have just one.
+    /// The part of a payload with exactly one.
     pub(crate) fn only_part(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [_] => Some(&self.bytes),
@@ -127,7 +128,7 @@ mod tests {
         stored
     }
 
-    /// Check that parts come back, packed or not, and that wrong lengths and counts are refused.
+    /// Check that parts are unpacked again, packed or not, and that wrong lengths and counts are refused.
     #[test]
     fn parts_round_trip() {
         let long = [7; 5000];
@@ -146,7 +147,7 @@ mod tests {
         assert!(Payload::unpack(&[&stored[..], &[0]].concat(), 4, 7003).is_none());
     }
 
-    /// Check that every single flipped bit either fails or gives bytes of the right length.
+    /// Check that any flipped bit gives an error or bytes of the right length.
     #[test]
     fn flips_do_no_harm() {
         let stored = packed(&[&[9; 300], b"columns", &[1, 2, 3]]);

@@ -1,4 +1,4 @@
-//! Modules that are packed before they come to the writer.
+//! Modules that are packed before they are passed to the writer.
 
 use crate::codec::SidebandEncoder;
 use crate::error::Error;
@@ -6,8 +6,8 @@ use crate::model::{ModuleBytes, Sideband};
 use crate::pack::Packer;
 use crate::workers::PackedBlock;
 
-/// A module, encoded and packed as a block of its own: a large one takes a tenth of a second, which whoever writes samples
-/// may not have. Any thread can make it.
+/// A module, encoded and packed as a block of its own: a large one takes a tenth of a second, which would delay the
+/// thread that writes samples. Any thread can create it.
 #[derive(Debug)]
 pub struct PackedModule(pub(crate) PackedBlock);
 

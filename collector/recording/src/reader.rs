@@ -1,4 +1,4 @@
-//! Reading a recording.
+//! Reads recordings.
 
 use crate::block::{FORMAT_VERSION, HEADER_BYTES, Header, Kind, MARKER};
 use crate::codec::{decode_gaps, decode_samples, decode_sideband, decode_who, tells_who};
@@ -10,9 +10,9 @@ use crate::scan::{Found, Scan, scan, select};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// A recording that was opened: its description is read, its blocks are known to be intact.
+/// An open recording, with its metadata; its blocks are known to be intact.
 ///
-/// Read the sideband first and then the samples: the mapping a sample needs may stand behind it in the file.
+/// Read the sideband first and then the samples: the mapping a sample needs may come after it in the file.
 #[derive(Debug)]
 pub struct Recording<R> {
     source: R,
@@ -26,12 +26,12 @@ pub struct Recording<R> {
 }
 
 impl<R: Read + Seek> Recording<R> {
-    /// Reads the file once from its start to its end, checks every block, and finds its way around damage; what is
-    /// missing then is in [`Self::damage`].
+    /// Reads the file once from start to end, checks every block, and skips damage; [`Self::damage`] has what is
+    /// missing then.
     ///
     /// # Errors
-    /// [`Error::NotARecording`], [`Error::NewerVersion`], [`Error::NoMeta`] for a file that has nothing to offer,
-    /// [`Error::BadJson`] for a description that is intact but unknown, [`Error::Read`] if the source fails.
+    /// [`Error::NotARecording`], [`Error::NewerVersion`], [`Error::NoMeta`] for a file without usable contents,
+    /// [`Error::BadJson`] for metadata that is intact but unknown, [`Error::Read`] if the source fails.
     pub fn open(mut source: R) -> Result<Self, Error> {
         let scan = check_and_scan(&mut source)?;
         let Some((meta, recording)) = find_meta(&mut source, &scan)? else {
@@ -47,7 +47,7 @@ impl<R: Read + Seek> Recording<R> {
         Ok(Self { source, meta, end, checkpoint, blocks, damage, malformed: BTreeSet::new(), file_bytes: scan.len })
     }
 
-    /// What was asked for, and where.
+    /// Options and environment of the recording.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
@@ -65,7 +65,7 @@ impl<R: Read + Seek> Recording<R> {
         self.checkpoint.as_ref()
     }
 
-    /// What cannot be read. Malformed blocks are added when they are met.
+    /// What cannot be read. Malformed blocks are added when they are encountered.
     #[must_use]
     pub fn damage(&self) -> Damage {
         self.damage
@@ -77,17 +77,17 @@ impl<R: Read + Seek> Recording<R> {
         self.file_bytes
     }
 
-    /// Samples that the good blocks announce; known without decoding them.
+    /// Number of samples according to the headers of valid blocks, without decoding them.
     #[must_use]
     pub fn n_samples(&self) -> u64 {
         self.blocks.iter().filter(|b| b.header.kind == Kind::Samples).map(|b| u64::from(b.header.items)).sum()
     }
 
     /// Visits the process events in the order of the file, which is that of [`crate::RecordingWriter::sideband`].
-    /// Blocks of samples are passed over without being unpacked.
+    /// Blocks of samples are skipped without being unpacked.
     ///
     /// # Errors
-    /// [`Error::Read`] if the source fails, [`Error::Changed`] if the file is no longer what it was.
+    /// [`Error::Read`] if the source fails, [`Error::Changed`] if the file has changed.
     pub fn sideband(&mut self, mut visit: impl FnMut(&Sideband)) -> Result<(), Error> {
         for found in self.blocks_of(Kind::Sideband) {
             let stored = read_stored(&mut self.source, &found)?;
@@ -102,8 +102,8 @@ impl<R: Read + Seek> Recording<R> {
         Ok(())
     }
 
-    /// Visits what says when samples were lost, in the order of the file: for each CPU and cause that of time. There is
-    /// nothing in recordings of format version 1, which say only how many were.
+    /// Visits the gaps in the order of the file: for each CPU and cause in order of time. Recordings of format version
+    /// 1 have none, only counts.
     ///
     /// # Errors
     /// As for [`Self::sideband`].
@@ -119,7 +119,7 @@ impl<R: Read + Seek> Recording<R> {
         Ok(())
     }
 
-    /// Visits the process, the thread and the time of all samples in the order of the file, also of some in damaged blocks
+    /// Visits the process, thread and time of all samples in the order of the file, including some in damaged blocks
     /// that [`Self::samples`] does not visit. Nothing else of them is unpacked.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl<R: Read + Seek> Recording<R> {
         Ok(())
     }
 
-    /// Visits the samples in the order of the file. The value is the same each time, filled anew.
+    /// Visits the samples in the order of the file. The same value is reused for all of them.
     ///
     /// # Errors
     /// As for [`Self::sideband`].
@@ -152,11 +152,11 @@ impl<R: Read + Seek> Recording<R> {
         Ok(())
     }
 
-    /// The blocks of samples in the order of the file, each to be decoded on its own, on any thread. Decoding them in
-    /// parallel and joining the results by [`SampleBlock::first_sample`] gives what [`Self::samples`] gives.
+    /// The blocks of samples in the order of the file, each to be decoded separately, on any thread. Decoding them in
+    /// parallel and ordering the results by [`SampleBlock::first_sample`] gives the same as [`Self::samples`].
     ///
     /// # Errors
-    /// Each item as for [`Self::sideband`]. Report what [`SampleBlock::decode`] finds to [`Self::note`].
+    /// Each item as for [`Self::sideband`]. Pass the errors of [`SampleBlock::decode`] to [`Self::note`].
     pub fn sample_blocks(&mut self) -> impl Iterator<Item = Result<SampleBlock, Error>> + '_ {
         let blocks = self.blocks_of(Kind::Samples);
         let (source, machine) = (&mut self.source, self.meta.host.machine());
@@ -165,7 +165,7 @@ impl<R: Read + Seek> Recording<R> {
         })
     }
 
-    /// Adds a malformed block that [`SampleBlock::decode`] found to [`Self::damage`]; other errors change nothing.
+    /// Adds a malformed block, found by [`SampleBlock::decode`], to [`Self::damage`]; ignores other errors.
     pub fn note(&mut self, error: &Error) {
         if let Error::Malformed { sequence, item } = *error {
             let block = self.blocks.iter().find(|found| found.header.sequence == sequence);
@@ -177,7 +177,7 @@ impl<R: Read + Seek> Recording<R> {
     fn note_malformed(&mut self, sequence: u32, which: impl FnOnce(&mut Damage) -> &mut u64, lost: u64) {
         if self.malformed.insert(sequence) {
             self.damage.malformed_blocks += 1;
-            // What headers say was lost already may be any number.
+            // The losses according to headers may already be any number.
             let sum = which(&mut self.damage);
             *sum = sum.saturating_add(lost);
         }
@@ -197,23 +197,23 @@ pub struct SampleBlock {
 }
 
 impl SampleBlock {
-    /// Samples in it.
+    /// Number of samples in it.
     #[must_use]
     pub fn n_samples(&self) -> u32 {
         self.header.items
     }
 
-    /// Samples in all blocks before it, damaged ones included: its place in the order.
+    /// Number of samples in all blocks before it, including damaged ones: its position in the order.
     #[must_use]
     pub fn first_sample(&self) -> u64 {
         self.header.first_item
     }
 
-    /// Visits its samples. The value is the same each time, filled anew; a visitor may take what it wants of it, and
-    /// leave another sample for the memory of its vectors.
+    /// Visits its samples. The same value is reused for all of them; a visitor may take its contents and leave another
+    /// sample to reuse the memory of its vectors.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the block makes no sense; the samples before that place have been visited.
+    /// [`Error::Malformed`] if the contents are invalid; the samples before that point have been visited.
     pub fn decode(&self, visit: impl FnMut(&mut Sample)) -> Result<(), Error> {
         self.decode_into(&mut Sample::default(), visit)
     }
@@ -225,7 +225,7 @@ impl SampleBlock {
     }
 }
 
-/// Refuses what is recognisably something else before it is read as a whole.
+/// Rejects a file that is recognisably of another format before it is read completely.
 fn check_and_scan<R: Read + Seek>(source: &mut R) -> Result<Scan, Error> {
     let mut head = [0; 512];
     source.rewind().map_err(Error::Read)?;
@@ -256,7 +256,7 @@ fn read_up_to(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(len)
 }
 
-/// The first description that names the recording its block belongs to.
+/// The first metadata that identifies the recording of its own block.
 fn find_meta<R: Read + Seek>(source: &mut R, scan: &Scan) -> Result<Option<(Vec<u8>, u32)>, Error> {
     for found in scan.blocks.iter().filter(|found| found.header.kind == Kind::Meta) {
         let stored = read_stored(source, found)?;
@@ -285,7 +285,7 @@ fn from_json<T: serde::de::DeserializeOwned>(what: &'static str, json: &[u8]) ->
     serde_json::from_slice(json).map_err(|source| Error::BadJson { what, source })
 }
 
-/// The payload as stored; it has the checksum it had when the file was opened.
+/// The payload as stored; fails if its checksum is not that when the file was opened.
 fn read_stored<R: Read + Seek>(source: &mut R, found: &Found) -> Result<Vec<u8>, Error> {
     source.seek(SeekFrom::Start(found.offset + HEADER_BYTES as u64)).map_err(Error::Read)?;
     let mut stored = vec![0; usize::try_from(found.header.stored_len).unwrap_or(0)];
@@ -296,7 +296,7 @@ fn read_stored<R: Read + Seek>(source: &mut R, found: &Found) -> Result<Vec<u8>,
     Ok(stored)
 }
 
-/// `None` for a payload that is not what its header says.
+/// `None` if the payload does not agree with its header.
 fn unpack(header: &Header, stored: &[u8]) -> Option<Payload> {
     Payload::unpack(stored, header.parts, usize::try_from(header.raw_len).ok()?)
 }

@@ -1,19 +1,19 @@
-//! Finding the good blocks of a file, and what lies between them.
+//! Finds the valid blocks of a file, and what is between them.
 //!
 //! ```text
 //! at = 0
 //! while bytes are left:
-//!     header = the 48 bytes at `at`, if they are one, else look for the next marker behind `at`
-//!     payload intact            → a good block; at = its end
+//!     header = the 48 bytes at `at`, if they are a header; else find the next marker after `at`
+//!     payload intact            → a valid block; at = its end
 //!     a header follows its end  → only this payload is damaged; at = its end
-//!     else                      → it was broken off and something else follows: look for the next marker inside it
+//!     else                      → it was broken off and something else follows: find the next marker inside it
 //! ```
 
 use crate::block::{HEADER_BYTES, Header, Kind, MARKER, NoHeader};
 use crate::damage::Damage;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-/// A good block and where it lies.
+/// A valid block and its offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) offset: u64,
@@ -26,23 +26,23 @@ impl Found {
     }
 }
 
-/// What a scan of a whole file finds.
+/// The result of scanning a whole file.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub(crate) blocks: Vec<Found>,
-    /// The last header whose payload is cut or damaged, with its place.
+    /// The last header whose payload is truncated or damaged, with its offset.
     pub(crate) broken: Option<Found>,
-    /// Highest version above ours in a good header.
+    /// Highest version above ours in a valid header.
     pub(crate) newer: Option<u16>,
     pub(crate) newer_blocks: u64,
     pub(crate) len: u64,
 }
 
-/// Payload bytes of broken blocks that are looked at twice, beyond the file's own size. A file made of nothing but
-/// headers that announce large payloads would take for ever otherwise.
+/// The most payload bytes of broken blocks that are read twice, beyond the file's own size. Otherwise a file of only
+/// headers that announce large payloads would take forever.
 const EXTRA_BYTES: u64 = 256 << 20;
 
-/// Reads the file once, and checks every checksum.
+/// Reads the file once, and verifies every checksum.
 pub(crate) fn scan<R: Read + Seek>(source: R) -> io::Result<Scan> {
     let mut file = BufReader::with_capacity(256 << 10, source);
     let len = file.seek(SeekFrom::End(0))?;
@@ -56,7 +56,7 @@ pub(crate) fn scan<R: Read + Seek>(source: R) -> io::Result<Scan> {
     Ok(scan)
 }
 
-/// Looks at one place; returns the next, `None` at the end.
+/// Examines one offset; returns the next, `None` at the end.
 fn step<R: Read + Seek>(file: &mut BufReader<R>, scan: &mut Scan, at: u64, extra: &mut u64) -> io::Result<Option<u64>> {
     let header = match header_at(file, at)? {
         None => return Ok(None),
@@ -84,7 +84,7 @@ fn step<R: Read + Seek>(file: &mut BufReader<R>, scan: &mut Scan, at: u64, extra
     next_marker(file, at + 1)
 }
 
-/// The header at `at`; `None` if the file has fewer bytes. The next read continues behind it.
+/// The header at `at`; `None` if the file is too short. The next read continues after it.
 fn header_at<R: Read + Seek>(file: &mut BufReader<R>, at: u64) -> io::Result<Option<Result<Header, NoHeader>>> {
     seek(file, at)?;
     let mut bytes = [0; HEADER_BYTES];
@@ -95,7 +95,7 @@ fn header_at<R: Read + Seek>(file: &mut BufReader<R>, at: u64) -> io::Result<Opt
     }
 }
 
-/// Keeps the buffer when the target lies in it.
+/// Seeks, keeping the buffer if the target is in it.
 fn seek<R: Read + Seek>(file: &mut BufReader<R>, at: u64) -> io::Result<()> {
     let now = file.stream_position()?;
     match i64::try_from(i128::from(at) - i128::from(now)) {
@@ -104,7 +104,7 @@ fn seek<R: Read + Seek>(file: &mut BufReader<R>, at: u64) -> io::Result<()> {
     }
 }
 
-/// CRC32C of the next `len` bytes, and how many of them there are.
+/// CRC32C of the next `len` bytes, and how many of them exist.
 fn crc_of<R: Read>(file: &mut BufReader<R>, len: u64) -> io::Result<(u32, u64)> {
     let mut crc = 0;
     let mut left = len;
@@ -125,7 +125,7 @@ fn crc_of<R: Read>(file: &mut BufReader<R>, len: u64) -> io::Result<(u32, u64)> 
     Ok((crc, len - left))
 }
 
-/// Where the next marker at or behind `from` starts.
+/// Offset of the next marker at or after `from`.
 fn next_marker<R: Read + Seek>(file: &mut BufReader<R>, from: u64) -> io::Result<Option<u64>> {
     seek(file, from)?;
     let mut at = from;
@@ -138,7 +138,7 @@ fn next_marker<R: Read + Seek>(file: &mut BufReader<R>, from: u64) -> io::Result
             Err(error) => return Err(error),
         };
         for (number, byte) in bytes.iter().enumerate() {
-            // The marker's first byte occurs in it only once, so a mismatch can only start anew at this byte.
+            // The marker's first byte occurs in it only once, so after a mismatch a match can only start at this byte.
             matched = match MARKER.get(matched) {
                 Some(expected) if expected == byte => matched + 1,
                 _ => usize::from(MARKER.first() == Some(byte)),
@@ -183,7 +183,7 @@ pub(crate) fn select(scan: &Scan, recording: u32) -> (Vec<Found>, Damage) {
     (blocks, damage)
 }
 
-/// What the blocks say was before them and is not. The descriptions, checkpoints and the end count samples too.
+/// Number of items that should precede the blocks but are missing. Metadata, checkpoints and the end count samples too.
 fn missing_items<'a>(blocks: impl Iterator<Item = &'a Found>) -> u64 {
     let mut expected = 0u64;
     let mut missing = 0u64;

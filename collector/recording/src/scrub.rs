@@ -1,23 +1,24 @@
-//! Removing what unwinding cannot need.
+//! Removes data that unwinding cannot need.
 //!
-//! A copied stack holds passwords, keys and file contents beside its frames. Only words that point somewhere can
+//! A copied stack contains passwords, keys and file contents beside its frames. Only words that point somewhere can
 //! matter to unwinding, so every word that points into no mapping of its process is written as zero. Registers are
-//! treated the same, the instruction and the stack pointer excepted.
+//! treated the same, except for the instruction and the stack pointer.
 
 use crate::mapping_ranges::MappingRanges;
 use crate::model::{Abi, UserRegs};
 
-/// Decides for the words of one sample; keeps everything when there are no ranges.
+/// Scrubs the words of one sample; keeps everything if there are no ranges.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scrubber<'a> {
     ranges: Option<&'a MappingRanges>,
     chunk: (u64, u64),
-    /// The other chunk, empty where there is none.
+    /// The other chunk; empty if there is none.
     other: (u64, u64),
-    /// Of a chunk that begins below it, from the stack pointer to the end of the stack, or of the chunk where that is not known.
+    /// For a chunk that begins below the stack pointer: from the stack pointer to the end of the stack, or of the chunk
+    /// if the former is not known.
     above: (u64, u64),
     four_byte_words: bool,
-    /// What of a word may be an address: a signed return address points where it points without its signature.
+    /// Mask of the address bits of a word: a signed return address is judged without its signature.
     mask: u64,
 }
 
@@ -27,21 +28,21 @@ impl<'a> Scrubber<'a> {
         Self { ranges, chunk, other: (0, 0), above: (0, 0), four_byte_words: abi == Some(Abi::Bits32), mask }
     }
 
-    /// The same of a sample with two chunks, of which this is the other.
+    /// Adds the other chunk of a sample with two.
     pub(crate) fn with_other(self, other: (u64, u64)) -> Self {
         Self { other, ..self }
     }
 
-    /// The same of a chunk that begins below the stack pointer.
+    /// Adjusts the scrubber for a chunk that begins below the stack pointer.
     ///
-    /// What a function keeps there and unwinding needs are registers from which a caller's frame is found, and they point
-    /// into the stack. All else is what earlier calls have left, and takes a tenth of a recording if it is kept, and a
-    /// fortieth if it is not.
+    /// What unwinding needs from there are saved registers that locate a caller's frame, and they point into the stack.
+    /// The rest is left over from earlier calls, and takes a tenth of a recording if it is kept, but a fortieth if it
+    /// is not.
     pub(crate) fn with_red_zone(self, sp: u64, stack_end: Option<u64>) -> Self {
         Self { above: (sp, stack_end.unwrap_or(self.chunk.1)), ..self }
     }
 
-    /// The word if it may be kept, else zero.
+    /// The word if it may be kept, otherwise zero.
     pub(crate) fn word(&self, word: u64) -> u64 {
         let Some(ranges) = self.ranges else { return word };
         let address = word & self.mask;
@@ -50,8 +51,8 @@ impl<'a> Scrubber<'a> {
         if address != 0 && points { word } else { 0 }
     }
 
-    /// The 8 bytes at `address`, a multiple of 8, of which `covered` (a mask of bytes) belong to the chunk. Words the chunk holds
-    /// only a part of cannot be judged and become zero.
+    /// Scrubs the 8 bytes at `address`, a multiple of 8, of which `covered` (a mask of bytes) are in the chunk. Words
+    /// that are only partly in the chunk cannot be judged and become zero.
     pub(crate) fn granule(&self, address: u64, bytes: u64, covered: u64) -> u64 {
         if self.ranges.is_none() {
             return bytes & covered;
@@ -73,7 +74,7 @@ impl<'a> Scrubber<'a> {
             .fold(0, |all, half| all | half)
     }
 
-    /// Registers: the instruction and the stack pointer stay.
+    /// Scrubs registers, except for the instruction and the stack pointer.
     pub(crate) fn regs(&self, regs: &mut UserRegs) {
         let (ip, sp) = (regs.ip(), regs.sp());
         regs.values = regs.values.map(|value| if value == ip || value == sp { value } else { self.word(value) });
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
     use crate::model::{Arch, MAX_REGISTERS};
 
-    /// Check that the two halves of a granule are judged one by one in 32-bit code and together in 64-bit code.
+    /// Check that the two halves of a granule are judged separately in 32-bit code and together in 64-bit code.
     #[test]
     fn word_size_follows_the_abi() {
         let ranges: MappingRanges = [(0x0804_8000, 0x0805_0000)].into_iter().collect();
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!(wide.granule(0, 0x0804_8010, u64::MAX >> 8), 0);
     }
 
-    /// Check that registers lose what is no pointer, but never the instruction and the stack pointer.
+    /// Check that registers that are not pointers are zeroed, but never the instruction and the stack pointer.
     #[test]
     fn registers_keep_pointers_and_the_two_that_always_count() {
         let ranges: MappingRanges = [(0x1000, 0x2000)].into_iter().collect();
@@ -118,8 +119,8 @@ mod tests {
         assert_eq!(regs.values, expected);
     }
 
-    /// Check that a signed return address is judged by its address and kept with its signature, in a word of the stack and
-    /// in a register, and that without a mask it is no address.
+    /// Check that a signed return address is judged by its address and kept with its signature, in a word of the stack
+    /// and in a register, and that without a mask it does not count as an address.
     #[test]
     fn signatures_are_no_part_of_an_address() {
         const SIGNED: u64 = 0x0035_0000_0000_1008;

@@ -1,13 +1,13 @@
-//! Threads that encode and pack blocks of samples, for a writer that one thread cannot keep up with.
+//! Threads that encode and pack blocks of samples, if a single thread cannot keep up.
 //!
 //! ```text
 //!               ┌─ thread % n ─▶ worker: scrub, encode, pack ─┐
-//!   samples ────┤                                             ├──▶ blocks, in the order they come ──▶ sink
+//!   samples ────┤                                             ├──▶ blocks, in order of completion ──▶ sink
 //!               └──────────────▶ worker: ...                 ─┘
 //! ```
 //!
-//! The samples of a thread go to one worker, since they are stored as what differs from the one before. A block can be read
-//! alone, so it does not matter which comes first.
+//! The samples of a thread go to one worker, since they are stored as differences from the previous one. Blocks are
+//! independent, so their order does not matter.
 
 use crate::block::BLOCK_BYTES;
 use crate::codec::SampleEncoder;
@@ -20,29 +20,29 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-/// Samples that may wait for a worker: a few MiB of the largest usual ones.
+/// The most samples queued for a worker: a few MiB of the largest usual ones.
 const MAX_WAITING: usize = 64;
 
-/// A block, ready to be written.
+/// A packed block.
 #[derive(Debug)]
 pub(crate) struct PackedBlock {
     pub(crate) items: u32,
     pub(crate) n_parts: usize,
     pub(crate) raw_len: usize,
     pub(crate) stored: Vec<u8>,
-    /// Samples by event and CPU, of a block of samples.
+    /// For a block of samples: their number by event and CPU.
     pub(crate) by_cpu: Vec<((u16, u32), u64)>,
 }
 
 enum Job {
     Sample(Box<Sample>, Option<Arc<MappingRanges>>),
-    /// Hand over what was collected.
+    /// Return what was collected.
     Flush,
 }
 
 enum Done {
     Block(PackedBlock),
-    /// A sample or a block that the format has no room for.
+    /// A sample or a block exceeds a limit of the format.
     Refused(Error),
     Flushed,
 }
@@ -66,7 +66,7 @@ impl Workers {
         self.jobs.len()
     }
 
-    /// Starts one more.
+    /// Starts another thread.
     pub(crate) fn add(&mut self) -> io::Result<()> {
         let (send, jobs) = sync_channel(MAX_WAITING);
         let (machine, report) = (self.machine, self.report.clone());
@@ -77,16 +77,16 @@ impl Workers {
         Ok(())
     }
 
-    /// Gives a sample to the worker of its thread; waits while that one has enough to do.
+    /// Passes a sample to the worker of its thread; blocks while that worker's queue is full.
     pub(crate) fn encode(&self, sample: Sample, ranges: Option<Arc<MappingRanges>>) {
         let job = Job::Sample(Box::new(sample), ranges);
         if let Some(worker) = self.jobs.get(job_of(&job, self.jobs.len())) {
-            // A worker ends before its channel only by a panic, which `finished` hands on.
+            // A worker ends before its channel only by a panic, which `finished` propagates.
             let _ = worker.send(job);
         }
     }
 
-    /// Blocks that are ready, without waiting; or all that was given to the workers, if they are to flush.
+    /// Blocks that are ready, without waiting; with `flushes`, waits for everything passed to the workers.
     pub(crate) fn finished(&mut self, flushes: bool) -> Vec<Result<PackedBlock, Error>> {
         let mut blocks = Vec::new();
         let mut to_come = 0;
@@ -118,7 +118,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.jobs.clear();
         for thread in self.threads.drain(..) {
-            // Their blocks are lost with the value, and so is a panic.
+            // Their blocks are discarded, and so is a panic.
             let _ = thread.join();
         }
     }
@@ -135,7 +135,7 @@ fn work(jobs: &Receiver<Job>, report: &Sender<Done>, machine: Machine, mut packe
     let mut encoder = SampleEncoder::new(machine);
     let mut hand_over = |encoder: &mut SampleEncoder| {
         if encoder.items() > 0 {
-            // Nobody waits for it any more if the writer is gone.
+            // If the writer is gone, there is no receiver.
             let _ = report.send(pack(encoder, &mut packer).map_or_else(Done::Refused, Done::Block));
             encoder.clear();
         }

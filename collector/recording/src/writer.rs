@@ -1,4 +1,4 @@
-//! Writing a recording.
+//! Writes recordings.
 
 use crate::block::{BLOCK_BYTES, Kind};
 use crate::block_sink::BlockSink;
@@ -12,45 +12,45 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-/// Gaps that could not be written are kept likewise: about a hundred thousand.
+/// The most bytes of gaps kept for a retry: about a hundred thousand gaps.
 const MAX_KEPT_GAPS: usize = 1 << 20;
 
-/// Process events that could not be written are kept and tried again, up to so many bytes.
+/// The most bytes of process events kept for a retry.
 const MAX_KEPT_SIDEBAND: usize = 32 << 20;
 
-/// What became of the samples of one CPU and event.
+/// How many samples of one CPU and event were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WriteTally {
-    /// In the sink, as a whole block.
+    /// In the sink, in a complete block.
     pub written: u64,
-    /// In a block that the sink did not take.
+    /// In a block that the sink did not accept.
     pub unwritten: u64,
 }
 
 /// Writes a recording to a sink, block by block.
 ///
-/// Give it the file itself: it writes whole blocks, and a buffer between would only delay them. Samples and process
-/// events are collected; they are in the sink after [`Self::flush`], and when a block is full.
+/// Pass the file itself: the writer writes whole blocks, and a buffer would only delay them. Samples and process events
+/// are collected; they are in the sink after [`Self::flush`], or when a block is full.
 ///
-/// When the sink fails, the call that met the failure says so, and what was written stays readable. The writer can be
-/// used on: the samples of the failed block are dropped and counted ([`Self::tallies`]), process events are kept and
-/// tried again with the next block, and calls return `Ok` until the sink has worked and fails anew. Whether it works
-/// is [`Self::is_failing`]'s answer.
+/// If the sink fails, the call that encountered the failure returns it, and what was written stays readable. The writer
+/// remains usable: the samples of the failed block are dropped and counted ([`Self::tallies`]), process events are kept
+/// and retried with the next block, and calls return `Ok` until the sink has worked and fails again.
+/// [`Self::is_failing`] returns whether it works.
 ///
-/// Memory: at most 32 MiB for the images of stacks, 1 MiB for each kind of open block, about twice that for packing, what
-/// the largest sample took, and 32 MiB of process events while the sink fails. With stacks of 40 KiB in 20 threads it is
-/// 5 MiB.
+/// Memory: at most 32 MiB for the images of stacks, 1 MiB for each kind of open block, about twice that for packing,
+/// the size of the largest sample, and 32 MiB of process events while the sink fails. With stacks of 40 KiB in 20
+/// threads it is 5 MiB.
 pub struct RecordingWriter<W> {
     blocks: BlockSink<W>,
     samples: SampleEncoder,
     workers: Workers,
     sideband: SidebandEncoder,
-    /// Still to be written, as the sink failed.
+    /// Modules still to be written after the sink failed.
     modules: Vec<PackedModule>,
     gaps: GapEncoder,
     gaps_dropped: u64,
-    /// A block of process events failed and was not yet written.
+    /// A block of process events failed and was not written yet.
     sideband_is_late: bool,
     sideband_dropped: u64,
     tallies: BTreeMap<(u16, u32), WriteTally>,
@@ -67,10 +67,10 @@ impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
 }
 
 impl<W: Write> RecordingWriter<W> {
-    /// Starts a recording with its description, which is written twice so that one damaged place cannot take it.
+    /// Starts a recording with its metadata, which is written twice so that damage in one place cannot destroy it.
     ///
     /// # Errors
-    /// [`Error::Write`] if the sink does not take it.
+    /// [`Error::Write`] if the sink does not accept it.
     pub fn new(sink: W, meta: &Meta) -> Result<Self, Error> {
         let json = to_json("description", meta)?;
         let mut blocks = BlockSink::new(sink, crc32c::crc32c(&json))?;
@@ -111,7 +111,7 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.once(written)
     }
 
-    /// Writes a module at once, as a block of its own. When the sink fails it is kept as process events are.
+    /// Writes a module immediately, as a block of its own. If the sink fails, it is kept like process events.
     ///
     /// # Errors
     /// [`Error::Write`] if the sink fails.
@@ -142,13 +142,13 @@ impl<W: Write> RecordingWriter<W> {
         Ok(())
     }
 
-    /// Adds a sample. Given `scrub`, words and registers that point into none of these ranges are written as zero.
+    /// Adds a sample. With `scrub`, words and registers that point into none of these ranges are written as zero.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for a sample over the format's limits (16 MiB of stack, 4,096 frames, 2,048 of a walk by call
-    /// frame information), [`Error::ForeignRegisters`], [`Error::WalkWithoutEnd`] and [`Error::FrameOutOfPlace`] for what
-    /// the format cannot say; such a sample is then not in the recording. [`Error::Write`] if a block became full and the
-    /// sink fails.
+    /// [`Error::TooLarge`] for a sample beyond the format's limits (16 MiB of stack, 4,096 frames, 2,048 of a walk by
+    /// call frame information), [`Error::ForeignRegisters`], [`Error::WalkWithoutEnd`] and [`Error::FrameOutOfPlace`]
+    /// for values that the format cannot represent; such a sample is not in the recording. [`Error::Write`] if a block
+    /// became full and the sink fails.
     pub fn sample(&mut self, sample: &Sample, scrub: Option<&MappingRanges>) -> Result<(), Error> {
         let cut_before =
             if self.samples.is_full_for(sample) { self.write_sideband().and(self.write_samples()) } else { Ok(()) };
@@ -158,28 +158,28 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.once(cut_before.and(cut_after))
     }
 
-    /// Starts a thread that encodes samples given to [`Self::hand_over`].
+    /// Starts a thread that encodes samples passed to [`Self::hand_over`].
     ///
     /// # Errors
-    /// [`Error::Thread`] if there can be no more threads, [`Error::Write`] if the sink fails.
+    /// [`Error::Thread`] if no more threads can be started, [`Error::Write`] if the sink fails.
     pub fn add_worker(&mut self) -> Result<(), Error> {
-        // Threads are spread anew: what came before must be in the sink before.
+        // Profiled threads are redistributed over the workers: their earlier samples must be in the sink first.
         let written = self.write_open_blocks();
         self.blocks.once(written)?;
         self.workers.add().map_err(Error::Thread)
     }
 
-    /// Threads there are for [`Self::hand_over`].
+    /// Number of threads for [`Self::hand_over`].
     #[must_use]
     pub fn n_workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// As [`Self::sample`], by the threads of [`Self::add_worker`], if there are any. The order in the recording may then be
-    /// another, but for samples of one thread.
+    /// Like [`Self::sample`], but by the threads of [`Self::add_worker`], if there are any. Then the order in the
+    /// recording may differ, except for samples of one thread.
     ///
     /// # Errors
-    /// As [`Self::sample`], of this sample or of one that was handed over before.
+    /// Those of [`Self::sample`], for this sample or an earlier one.
     pub fn hand_over(&mut self, sample: &Sample, scrub: Option<&Arc<MappingRanges>>) -> Result<(), Error> {
         if self.workers.len() == 0 {
             return self.sample(sample, scrub.map(|ranges| &**ranges));
@@ -189,7 +189,7 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.once(written)
     }
 
-    /// Adds the counters as they are now, so that a recording that breaks off can still be balanced by cause. Give the
+    /// Writes the current counters, so that a recording that breaks off can still be balanced by cause. Pass the
     /// counters of the samples handed over so far, then call [`Self::flush`].
     ///
     /// # Errors
@@ -200,7 +200,7 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.once(written)
     }
 
-    /// Writes what was collected: after `Ok` (and not [`Self::is_failing`]) all of it is in the sink. Call it once a
+    /// Writes what was collected: after `Ok` (and not [`Self::is_failing`]) all of it is in the sink. Call it once per
     /// second.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.once(written)
     }
 
-    /// Writes what was collected and the end. Unlike the calls before, this says so each time the sink fails.
+    /// Writes what was collected and the end. Unlike the other calls, it returns an error each time the sink fails.
     ///
     /// # Errors
     /// [`Error::Write`] if the sink fails.
@@ -221,7 +221,7 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.flush()
     }
 
-    /// Bytes the sink took, those of broken-off blocks included.
+    /// Bytes the sink accepted, including those of broken-off blocks.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.blocks.bytes_written()
@@ -233,19 +233,19 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.is_failing() || self.sideband_is_late || !self.modules.is_empty()
     }
 
-    /// What became of the samples, by event and CPU. Samples in the open block are in neither count.
+    /// How many samples were written, by event and CPU. Samples in the open block are not counted.
     #[must_use]
     pub fn tallies(&self) -> &BTreeMap<(u16, u32), WriteTally> {
         &self.tallies
     }
 
-    /// Process events given up because the sink failed for too long.
+    /// Process events discarded because the sink failed for too long.
     #[must_use]
     pub fn sideband_dropped(&self) -> u64 {
         self.sideband_dropped
     }
 
-    /// Gaps given up because the sink failed for too long. The balance still counts what was lost in them.
+    /// Gaps discarded because the sink failed for too long. The balance still counts their samples.
     #[must_use]
     pub fn gaps_dropped(&self) -> u64 {
         self.gaps_dropped
@@ -257,7 +257,7 @@ impl<W: Write> RecordingWriter<W> {
         self.samples.columns()
     }
 
-    /// The sink. What was collected since the last flush is lost.
+    /// Returns the sink. What was collected since the last flush is lost.
     #[must_use]
     pub fn into_inner(self) -> W {
         self.blocks.into_inner()
@@ -268,7 +268,7 @@ impl<W: Write> RecordingWriter<W> {
         sideband.and(self.write_samples()).and(self.write_finished(true)).and(self.write_gaps())
     }
 
-    /// Writes what the workers have ready, or all they were given.
+    /// Writes the blocks that the workers have ready, or with `flushes` all they were given.
     fn write_finished(&mut self, flushes: bool) -> Result<(), Error> {
         let mut result = Ok(());
         for block in self.workers.finished(flushes) {
@@ -279,13 +279,13 @@ impl<W: Write> RecordingWriter<W> {
     }
 
     fn write_packed(&mut self, block: &PackedBlock) -> Result<(), Error> {
-        // What a process did before its samples comes before them.
+        // Process events are written before the samples that follow them.
         let written = self.write_sideband().and_then(|()| self.blocks.write_packed(Kind::Samples, block));
         count(&mut self.tallies, written.is_ok(), block.by_cpu.iter().copied());
         written
     }
 
-    /// On a failure the gaps stay, as process events do.
+    /// Writes the gaps. If that fails, they are kept like process events.
     fn write_gaps(&mut self) -> Result<(), Error> {
         if self.gaps.items() > 0 {
             self.blocks.write(Kind::Gaps, self.gaps.items(), &[self.gaps.payload()])?;
@@ -294,7 +294,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(())
     }
 
-    /// On a failure the events stay, and come with the next block.
+    /// Writes the events. If that fails, they are kept for the next block.
     fn write_sideband(&mut self) -> Result<(), Error> {
         if self.sideband.items() > 0 {
             let written = self.blocks.write(Kind::Sideband, self.sideband.items(), &[self.sideband.payload()]);

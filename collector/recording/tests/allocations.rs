@@ -1,4 +1,4 @@
-//! Writing a sample allocates nothing once the writer has seen its like.
+//! Writing a sample allocates nothing once the writer has seen similar ones.
 
 use fpprof_recording::model::{
     Abi, Arch, CaptureMode, CfiEnd, CfiFrame, Collector, FpEnd, FpFrame, Host, Meta, Sample, StackEnd, StackEndSource,
@@ -12,7 +12,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +73,7 @@ fn samples(n_threads: u32) -> Vec<Sample> {
     (0..200).map(|number| sample(number, u32::try_from(number).unwrap_or(0) % n_threads)).collect()
 }
 
-/// Check that neither a sample nor a flush allocates after two seconds' worth of the same. There is one test in this
+/// Check that neither a sample nor a flush allocates after two seconds of similar ones. It is the only test of this
 /// program, so that no other one allocates meanwhile.
 #[test]
 fn no_allocation_after_warm_up() {

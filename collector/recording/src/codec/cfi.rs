@@ -1,20 +1,21 @@
-//! The frames of a walk by call frame information, as the words of a chain.
+//! Encodes the frames of a walk by call frame information as the words of a chain.
 //!
 //! ```text
 //! address 0, address 1, size 1, address 2, size 2 ...     size n = CFA n - CFA n-1, or 0 where CFA n is 0
 //! ```
 //!
-//! With sizes of frames instead of their places, a stack is the same chain at any depth. The leaf's CFA is told apart.
+//! With sizes of frames instead of positions, a stack is the same chain at any depth. The leaf's CFA is stored
+//! separately.
 
 use super::state::MAX_CHAIN_FRAMES;
 use crate::model::CfiFrame;
 
-/// Most frames of one walk by call frame information: each but the leaf is two words of a chain.
+/// The most frames of a walk by call frame information: each frame except the leaf takes two words of a chain.
 pub const MAX_CFI_FRAMES: usize = MAX_CHAIN_FRAMES / 2;
 
 const _: () = assert!(2 * MAX_CFI_FRAMES - 1 <= MAX_CHAIN_FRAMES, "a reader takes the chain of the longest walk");
 
-/// The words of a chain.
+/// The words of the chain.
 pub(super) fn words(frames: &[CfiFrame]) -> impl Iterator<Item = u64> + '_ {
     let leaf = frames.first().map(|leaf| leaf.address);
     let callers = frames.iter().zip(frames.iter().skip(1)).flat_map(|(callee, frame)| {
@@ -24,7 +25,7 @@ pub(super) fn words(frames: &[CfiFrame]) -> impl Iterator<Item = u64> + '_ {
     leaf.into_iter().chain(callers)
 }
 
-/// Adds the frames of a chain that is not empty; `None` for one that [`words`] does not make of frames in place.
+/// Decodes the frames of a non-empty chain; `None` if [`words`] cannot have encoded it.
 pub(super) fn add_frames(chain: &[u64], leaf_cfa: u64, frames: &mut Vec<CfiFrame>) -> Option<()> {
     let (&address, callers) = chain.split_first()?;
     let (callers, []) = callers.as_chunks::<2>() else { return None };
@@ -41,7 +42,7 @@ pub(super) fn add_frames(chain: &[u64], leaf_cfa: u64, frames: &mut Vec<CfiFrame
     Some(())
 }
 
-/// The first frame that is not where a caller's frame is: above its callee's, which has a CFA. The last CFA may be 0.
+/// The first frame that is not above its callee, or whose callee has no CFA. The last CFA may be 0.
 pub(super) fn out_of_place(frames: &[CfiFrame]) -> Option<(usize, CfiFrame)> {
     let callers = frames.iter().copied().enumerate().skip(1);
     let in_place = |callee: &CfiFrame, frame: &CfiFrame| callee.cfa != 0 && (frame.cfa == 0 || callee.cfa < frame.cfa);
@@ -56,7 +57,7 @@ mod tests {
         cfas.iter().zip(100..).map(|(&cfa, address)| CfiFrame { address, cfa }).collect()
     }
 
-    /// Check that frames come back from their chain, which is the same at any depth.
+    /// Check that frames are decoded again, and that the chain is the same at any depth.
     #[test]
     fn frames_round_trip() {
         for cfas in [&[0][..], &[8], &[8, 0], &[8, 16, 4096], &[8, 16, 4096, 0], &[1, u64::MAX]] {
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!(words(&[]).count(), 0);
     }
 
-    /// Check that frames out of place are found: the first that is not above its callee's, or has a callee without a CFA.
+    /// Check that misplaced frames are found: the first that is not above its callee, or has a callee without a CFA.
     #[test]
     fn frames_out_of_place_are_found() {
         let found = |cfas: &[u64]| out_of_place(&frames(cfas)).map(|(number, frame)| (number, frame.cfa));
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(found(&[0, 0]), Some((1, 0)));
     }
 
-    /// Check that chains which no walk gives are refused.
+    /// Check that chains that no walk gives are refused.
     #[test]
     fn chains_of_no_walk_are_refused() {
         let add = |chain: &[u64], cfa| add_frames(chain, cfa, &mut Vec::new());

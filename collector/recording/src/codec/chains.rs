@@ -1,10 +1,10 @@
-//! Chains of a block: each distinct one is spelt once.
+//! The chains of a block: each distinct one is spelt out once.
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-/// Numbers chains in the order they first come.
+/// Numbers chains in order of first appearance.
 #[derive(Debug, Default)]
 pub(crate) struct ChainNumbers {
     by_hash: FxHashMap<u64, usize>,
@@ -17,13 +17,13 @@ impl ChainNumbers {
         self.chains.clear();
     }
 
-    /// Of two chains with the same hash only the later has a number; the other is spelt again when it comes again.
+    /// The number of a chain. Of two chains with the same hash only the later has one; the other is spelt out again.
     pub(crate) fn number(&self, chain: &[u64]) -> Option<u64> {
         let number = *self.by_hash.get(&FxBuildHasher.hash_one(chain))?;
         (self.chains.get(number)? == chain).then_some(number as u64)
     }
 
-    /// How many of the last frames of `chain` are those of the chain inserted last.
+    /// How many frames at the end of `chain` are those of the last inserted chain.
     pub(crate) fn shared_with_last(&self, chain: &[u64]) -> usize {
         chain.iter().rev().zip(self.chains.last().iter().rev()).take_while(|(a, b)| a == b).count()
     }

@@ -1,4 +1,4 @@
-//! Columns to samples.
+//! Decodes columns to samples.
 
 use super::cfi;
 use super::chains::Chains;
@@ -13,8 +13,8 @@ use super::words::Words;
 use crate::model::{Abi, CfiEnd, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
 use crate::pack::Payload;
 
-/// Fills `sample` with one sample of the payload after the other, whatever `visit` left in it, and calls `visit`. `Err` is the number of samples
-/// that made sense, all of which have been visited.
+/// Decodes the samples of the payload one after the other into `sample`, whatever `visit` left in it, and calls
+/// `visit`. `Err` is the number of valid samples, all of which have been visited.
 pub(crate) fn decode_samples(
     payload: &Payload,
     items: u32,
@@ -30,8 +30,8 @@ pub(crate) fn decode_samples(
     if decoder.is_done() { Ok(()) } else { Err(u64::from(items)) }
 }
 
-/// Calls `visit` with the process, the thread and the time of one sample of the payload after the other, as far as they
-/// make sense. Of the payload, the columns that [`tells_who`] names are enough.
+/// Calls `visit` with the process, thread and time of the samples of the payload, up to the first invalid one. Only the
+/// columns selected by [`tells_who`] are needed.
 pub(crate) fn decode_who(payload: &Payload, items: u32, mut visit: impl FnMut(u32, u32, u64)) -> Option<()> {
     let mut columns = Cursors::new(payload.parts())?;
     let (mut cpus, mut threads) = (Vec::new(), Vec::new());
@@ -44,13 +44,13 @@ pub(crate) fn decode_who(payload: &Payload, items: u32, mut visit: impl FnMut(u3
     Some(())
 }
 
-/// Whether a column is one of those that say who was sampled when.
+/// Whether a column is one of those with the process, thread and time of samples.
 pub(crate) fn tells_who(column: usize) -> bool {
     const WHO: [&str; 5] = ["cpu", "new_cpus", "time", "thread", "new_threads"];
     Columns::NAMES.get(column).is_some_and(|name| WHO.contains(name))
 }
 
-/// The CPU of the next sample, at its time.
+/// The CPU of the next sample, advanced to its time.
 fn next_cpu<'c>(columns: &mut Cursors<'_>, cpus: &'c mut Vec<CpuState>) -> Option<&'c mut CpuState> {
     let number = columns.cpu.len()?;
     if number == cpus.len() && number < MAX_THREADS {
@@ -83,13 +83,13 @@ struct Decoder<'a> {
     chains: Chains,
     predicted: Vec<FpFrame>,
     value_bytes: u64,
-    /// Whether the block says how far below the stack pointers its chunks begin.
+    /// Whether the block has the number of bytes below the stack pointer of its chunks.
     tells_below_sp: bool,
-    /// Samples up to the next one whose chunk was cut by load shedding, and what would have been its bytes.
+    /// Number of samples up to the next one whose chunk was shortened by load shedding, and its original size.
     next_shed: Option<(u64, u32)>,
-    /// Samples up to the next one with an interrupted stack.
+    /// Number of samples up to the next one with an interrupted stack.
     next_interrupted: Option<u64>,
-    /// Samples up to the next one with a walk by call frame information.
+    /// Number of samples up to the next one with a walk by call frame information.
     next_cfi: Option<u64>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Decoder<'a> {
         self.columns.all_read() && !is_awaited
     }
 
-    /// `None` where the payload makes no sense.
+    /// Decodes a sample; `None` if the payload is invalid.
     fn next(&mut self, sample: &mut Sample) -> Option<()> {
         let flags = self.columns.flags.byte()?;
         let has = |bit: u8| flags & bit != 0;
@@ -149,7 +149,7 @@ impl<'a> Decoder<'a> {
         (self.value_bytes <= MAX_VALUE_BYTES + MAX_STACK_BYTES as u64 * 2).then_some(())
     }
 
-    /// The inner `None` for a chunk that was not cut.
+    /// The inner `None` means that the chunk was not shortened.
     fn shed(&mut self) -> Option<Option<u32>> {
         if self.next_shed.is_none() && !self.columns.shed.is_empty() {
             self.next_shed = Some((self.columns.shed.varint()?, self.columns.shed.u32()?));
@@ -160,7 +160,7 @@ impl<'a> Decoder<'a> {
         Some(is_shed.then_some(asked_bytes))
     }
 
-    /// The walk by call frame information, of a sample that has one.
+    /// Decodes the walk by call frame information, if the sample has one.
     fn cfi(&mut self, thread: usize, sample: &mut Sample) -> Option<()> {
         sample.cfi_frames.clear();
         sample.cfi_end = None;
@@ -245,7 +245,7 @@ impl<'a> Decoder<'a> {
             sample.stack.clear();
             return Some(());
         }
-        // Before version 4 chunks begin at the stack pointer.
+        // Before version 4, chunks begin at the stack pointer.
         if self.tells_below_sp {
             sample.bytes_below_sp = self.columns.below_sp.byte()?;
         }
@@ -255,7 +255,7 @@ impl<'a> Decoder<'a> {
         self.copied(sample.pid, start, len, &sample.stack_holes, &mut sample.stack)
     }
 
-    /// The inner `None` for a sample that has none.
+    /// The inner `None` means that the sample has none.
     fn interrupted(&mut self, sample: &Sample) -> Option<Option<Interrupted>> {
         if self.next_interrupted.is_none() && !self.columns.interrupted.is_empty() {
             self.next_interrupted = Some(self.columns.interrupted.varint()?);
@@ -278,7 +278,7 @@ impl<'a> Decoder<'a> {
         Some(Some(own))
     }
 
-    /// A chunk: what its process had there before, and the words that have changed.
+    /// Decodes a chunk: the previous contents of the process's memory with the words that changed.
     fn copied(&mut self, pid: u32, start: u64, len: usize, holes: &[ChunkHole], bytes: &mut Vec<u8>) -> Option<()> {
         let mut address = start & !7;
         for _ in 0..self.columns.n_runs.varint()? {
@@ -294,7 +294,7 @@ impl<'a> Decoder<'a> {
                 address = address.wrapping_add(8);
             }
         }
-        // Not cleared before: every byte is written, and a chunk is large.
+        // Not cleared first, since a chunk is large and every byte is overwritten.
         bytes.resize(len, 0);
         self.memory.read(pid, start, bytes);
         let mut from = 0;
@@ -373,20 +373,20 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The end of a stack, told against another address.
+/// Decodes the end of a stack, stored relative to `other`.
 fn stack_end(column: &mut Cursor<'_>, other: u64) -> Option<Option<StackEnd>> {
     let Some(source) = column.len()?.checked_sub(1) else { return Some(None) };
     let source = *STACK_END_SOURCES.get(source)?;
     Some(Some(StackEnd { address: column.delta(other)?, source }))
 }
 
-/// Bytes of a chunk, `None` if they are more than `most`.
+/// Size of a chunk; `None` if it exceeds `most`.
 fn stack_len(column: &mut Cursor<'_>, start: u64, stack_end: Option<StackEnd>, most: usize) -> Option<usize> {
     let end = column.delta(stack_end.map_or(start, |end| end.address))?;
     usize::try_from(end.wrapping_sub(start)).ok().filter(|&len| len <= most)
 }
 
-/// Adds the holes of a chunk.
+/// Decodes the holes of a chunk.
 fn holes(column: &mut Cursor<'_>, holes: &mut Vec<ChunkHole>) -> Option<()> {
     let n_holes = column.len().filter(|&n| n <= MAX_HOLES)?;
     for _ in 0..n_holes {

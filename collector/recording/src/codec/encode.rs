@@ -1,4 +1,4 @@
-//! Samples to columns.
+//! Encodes samples as columns.
 
 use super::cfi::{self, MAX_CFI_FRAMES};
 use super::chains::ChainNumbers;
@@ -16,11 +16,11 @@ use crate::model::{Abi, CfiEnd, ChunkHole, FpFrame, Interrupted, Machine, Sample
 use crate::scrub::Scrubber;
 use rustc_hash::FxHashMap;
 
-/// Where registers come without a chunk (mode `fp` of aarch64), so much above the stack pointer counts as stack: most
-/// frame pointers lie there, and a stack that grew has no mapping that is known.
+/// If there are registers but no chunk (mode `fp` of aarch64), this much above the stack pointer counts as stack: most
+/// frame pointers are there, and a stack that grew has no known mapping.
 const NEAR_STACK_BYTES: u64 = 1 << 16;
-/// Words of 32-bit code may point into so much of the stack above its pointer, the usual limit of a stack: what else may be
-/// where words point to is code alone, and a stack may be part of a mapping that is far larger.
+/// How far above the stack pointer words of 32-bit code may point into the stack, the usual limit of a stack. Other
+/// words may only point to code, and the mapping that contains the stack may be far larger.
 const NARROW_STACK_BYTES: u64 = 8 << 20;
 
 /// Collects the samples of one block.
@@ -28,7 +28,7 @@ const NARROW_STACK_BYTES: u64 = 8 << 20;
 pub(crate) struct SampleEncoder {
     machine: Machine,
     columns: Columns,
-    /// By CPU and event: the samples of an event follow one another more closely than those of a CPU.
+    /// By CPU and event: values of one event are closer together than those of one CPU.
     cpus: FxHashMap<(u32, u16), usize>,
     cpu_states: Vec<CpuState>,
     threads: FxHashMap<(u32, u32), usize>,
@@ -39,11 +39,11 @@ pub(crate) struct SampleEncoder {
     chain: Vec<u64>,
     changes: Vec<(u64, u64)>,
     items: u32,
-    /// Items up to the last one whose chunk was cut by load shedding, that one included.
+    /// Number of items up to and including the last one whose chunk was shortened by load shedding.
     shed_items: u32,
-    /// Items up to the last one with an interrupted stack, likewise.
+    /// The same for the last one with an interrupted stack.
     interrupted_items: u32,
-    /// Items up to the last one with a walk by call frame information, likewise.
+    /// The same for the last one with a walk by call frame information.
     cfi_items: u32,
     value_bytes: u64,
 }
@@ -84,12 +84,12 @@ impl SampleEncoder {
         }
     }
 
-    /// Samples since the last [`Self::clear`].
+    /// Number of samples since the last [`Self::clear`].
     pub(crate) fn items(&self) -> u32 {
         self.items
     }
 
-    /// Bytes the payload has now.
+    /// Current size of the payload.
     pub(crate) fn len(&self) -> usize {
         self.columns.len()
     }
@@ -99,12 +99,12 @@ impl SampleEncoder {
         Columns::NAMES.iter().copied().zip(self.columns.all())
     }
 
-    /// Samples of the block by event and CPU.
+    /// Number of samples in the block by event and CPU.
     pub(crate) fn samples_by_cpu(&self) -> impl Iterator<Item = ((u16, u32), u64)> + '_ {
         self.cpu_states.iter().map(|state| ((state.event, state.cpu), state.samples))
     }
 
-    /// Whether the block has to be cut before `sample`.
+    /// Whether the block must be closed before `sample`.
     pub(crate) fn is_full_for(&self, sample: &Sample) -> bool {
         let interrupted_bytes = sample.interrupted.as_ref().map_or(0, |interrupted| interrupted.stack.len());
         self.memory.len() + (sample.stack.len() + interrupted_bytes) / PAGE_BYTES + 4 > MAX_PAGES
@@ -118,7 +118,7 @@ impl SampleEncoder {
         self.columns.all()
     }
 
-    /// Starts the next block; memory is kept.
+    /// Starts the next block, reusing the memory.
     pub(crate) fn clear(&mut self) {
         self.columns.clear();
         self.cpus.clear();
@@ -135,7 +135,7 @@ impl SampleEncoder {
         self.value_bytes = 0;
     }
 
-    /// Adds a sample; on an error nothing is added.
+    /// Adds a sample; on an error, nothing is added.
     pub(crate) fn push(&mut self, sample: &Sample, ranges: Option<&MappingRanges>) -> Result<(), Error> {
         check(sample, self.machine)?;
         let start = sample.stack_start();
@@ -191,7 +191,7 @@ impl SampleEncoder {
         Ok(())
     }
 
-    /// Returns whether event or weight changed.
+    /// Encodes CPU, event, weight and counters; returns whether event or weight changed.
     fn cpu(&mut self, sample: &Sample) -> bool {
         let columns = &mut self.columns;
         let next = self.cpu_states.len();
@@ -236,7 +236,7 @@ impl SampleEncoder {
         number
     }
 
-    /// Returns whether the end changed.
+    /// Encodes the end of the stack if it changed; returns whether it did.
     fn stack_end(&mut self, thread: usize, end: Option<StackEnd>) -> bool {
         let Some(state) = self.thread_states.get_mut(thread).filter(|state| state.stack_end != end) else {
             return false;
@@ -277,7 +277,7 @@ impl SampleEncoder {
         self.copied(&part, scrubber);
     }
 
-    /// For the few samples that have one.
+    /// Encodes the interrupted stack, which few samples have.
     fn interrupted(&mut self, sample: &Sample, own: &Interrupted, scrubber: &Scrubber<'_>) {
         let column = &mut self.columns.interrupted;
         put(column, u64::from(self.items - self.interrupted_items) - 1);
@@ -291,7 +291,7 @@ impl SampleEncoder {
         self.copied(&part, scrubber);
     }
 
-    /// The words of a chunk that are not what its process had there before.
+    /// Encodes the words of a chunk that differ from the previous contents of the process's memory.
     fn copied(&mut self, chunk: &Copied<'_>, scrubber: &Scrubber<'_>) {
         self.changes.clear();
         for part in readable(chunk.bytes.len(), chunk.holes) {
@@ -361,7 +361,8 @@ impl SampleEncoder {
         put(&mut self.columns.fp_chain, id << 1 | u64::from(has_frame_addresses));
     }
 
-    /// For the few samples of which it is so: how many were not since the last, and the bytes asked for.
+    /// Encodes load shedding, which few samples have: the number of samples since the last such one, and the original
+    /// size.
     fn shed(&mut self, sample: &Sample) {
         if let Some(asked_bytes) = sample.shed_from {
             put(&mut self.columns.shed, u64::from(self.items - self.shed_items) - 1);
@@ -370,7 +371,7 @@ impl SampleEncoder {
         }
     }
 
-    /// For the samples that have one: how many had none since the last, how the walk ended, and its frames.
+    /// Encodes a walk, if there is one: the number of samples since the last such one, how it ended, and its frames.
     fn cfi(&mut self, thread: usize, sample: &Sample) {
         let Some(end) = sample.cfi_end else { return };
         put(&mut self.columns.cfi, u64::from(self.items - self.cfi_items) - 1);
@@ -387,8 +388,8 @@ impl SampleEncoder {
         }
     }
 
-    /// Number of the chain in `self.chain` plus 2, 0 for no frames, 1 for a new chain, which is spelt: its length, how
-    /// many of its last frames are those of the chain spelt before, and the others.
+    /// The number of the chain in `self.chain` plus 2; 0 for no frames; 1 for a new chain, which is spelt out: its
+    /// length, how many of its last frames are those of the previous new chain, and the others.
     fn intern_chain(&mut self) -> u64 {
         if self.chain.is_empty() {
             return 0;
@@ -407,7 +408,7 @@ impl SampleEncoder {
     }
 }
 
-/// `other`: the address that the end is told against.
+/// Encodes an end of stack relative to `other`.
 fn put_stack_end(column: &mut Vec<u8>, end: Option<StackEnd>, other: u64) {
     match end {
         None => put(column, 0),
@@ -436,7 +437,7 @@ fn copied_of(pid: u32, own: &Interrupted) -> Copied<'_> {
     Copied { pid, start: own.stack_start(), bytes: &own.stack, holes: &own.stack_holes }
 }
 
-/// Whether there are holes, or their number, 0, says something else.
+/// Whether the sample has a number of holes, which may be 0 with a special meaning.
 fn has_holes_column(sample: &Sample) -> bool {
     sample.entering_kernel || sample.withheld || !sample.stack_holes.is_empty()
 }
@@ -460,7 +461,7 @@ fn check(sample: &Sample, machine: Machine) -> Result<(), Error> {
     }
 }
 
-/// What a file does not say of a walk: frames without an end, and such as are not one above the other.
+/// Checks for walks that the format cannot represent: frames without an end, or not one above the other.
 fn check_walk(sample: &Sample) -> Result<(), Error> {
     if sample.cfi_end.is_none() && !sample.cfi_frames.is_empty() {
         return Err(Error::WalkWithoutEnd { n_frames: sample.cfi_frames.len() });
@@ -471,7 +472,7 @@ fn check_walk(sample: &Sample) -> Result<(), Error> {
     }
 }
 
-/// Brings `page` up to `bytes` at `offset`, scrubbed, and lists the words that changed, ascending.
+/// Updates `page` with `bytes` at `offset`, scrubbed, and lists the words that changed, ascending.
 fn diff(
     page: &mut Page,
     base: u64,
@@ -513,7 +514,7 @@ fn diff(
     }
 }
 
-/// The bytes of a granule that the chunk holds, and a mask of them.
+/// The bytes of a granule that are in the chunk, and a mask of them.
 fn partial(granule: usize, offset: usize, bytes: &[u8]) -> (u64, u64) {
     (0..8).fold((0, 0), |(word, covered), byte| {
         match (granule + byte).checked_sub(offset).and_then(|at| bytes.get(at)) {

@@ -1,9 +1,9 @@
-//! Gaps to bytes and back, one after the other.
+//! Encodes and decodes gaps.
 
 use super::varint::{Cursor, put, put_delta};
 use crate::model::{Gap, LossCause};
 
-/// By their numbers in a file.
+/// Causes by their number in a file.
 const CAUSES: [LossCause; 9] = [
     LossCause::RingFull,
     LossCause::Throttled,
@@ -15,7 +15,7 @@ const CAUSES: [LossCause; 9] = [
     LossCause::Woken,
     LossCause::NoRing,
 ];
-/// The event stands in the same number above the cause: a reader that knows one event only refuses the others.
+/// The event is stored above the cause in the same number: a reader that only supports one event refuses the others.
 const EVENT_SHIFT: u32 = 8;
 
 /// Collects the gaps of one block.
@@ -54,8 +54,7 @@ impl GapEncoder {
     }
 }
 
-/// Calls `visit` with one gap of the payload after the other. `Err` is the number of gaps that made sense, all of which
-/// have been visited.
+/// Calls `visit` with the gaps of the payload. `Err` is the number of valid gaps, all of which have been visited.
 pub(crate) fn decode_gaps(payload: &[u8], items: u32, mut visit: impl FnMut(&Gap)) -> Result<(), u64> {
     let mut bytes = Cursor::new(payload);
     let mut start = 0;
@@ -89,7 +88,7 @@ mod tests {
         (0..).zip(&CAUSES).map(gap).collect()
     }
 
-    /// Check that gaps of every cause come back, in any order of time, and after the encoder was used before.
+    /// Check that gaps of every cause are decoded again, in any order of time, also after the encoder was reused.
     #[test]
     fn gaps_round_trip() {
         let mut encoder = GapEncoder::default();
@@ -101,7 +100,7 @@ mod tests {
         assert_eq!(found, gaps());
     }
 
-    /// Check that cut payloads, unknown causes and ends beyond all time are refused behind the gaps that make sense.
+    /// Check that truncated payloads, unknown causes and excessive end times are refused after the valid gaps.
     #[test]
     fn nonsense_is_refused() {
         let mut encoder = GapEncoder::default();

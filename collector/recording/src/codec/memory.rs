@@ -1,21 +1,21 @@
-//! What a block has said so far of the profiled processes' stacks, by absolute address.
+//! The memory of profiled processes' stacks as known so far in a block, by absolute address.
 //!
-//! Stacks grow down, so a frame that is still active keeps its address from one sample of a thread to the next. The
-//! writer keeps an image of what it has written and writes the words that differ; the reader applies them to the same
-//! image. Keeping the image by process and page, not by thread, covers every stack a thread runs on (alternate signal
-//! stacks, coroutines) and what a thread finds below its stack pointer when it calls the same functions again.
+//! Stacks grow down, so an active frame keeps its address from one sample of a thread to the next. The writer keeps an
+//! image of what it has written and writes only the words that differ; the reader applies them to the same image. The
+//! image is kept by process and page, not by thread, to cover all stacks a thread runs on (alternate signal stacks,
+//! coroutines) and the memory below its stack pointer when it calls the same functions again.
 
 use crate::model::ChunkHole;
 use rustc_hash::FxHashMap;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// Most pages of one block; the writer cuts a block before it needs more. 32 MiB.
+/// The most pages of a block; the writer closes a block before it needs more. 32 MiB.
 pub(crate) const MAX_PAGES: usize = 8192;
 
 pub(crate) type Page = [u8; PAGE_BYTES];
 
-/// Pages by process and page number; pages that nobody wrote are zero and take no memory.
+/// Pages by process and page number; pages that were never written are zero and take no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     index: FxHashMap<(u32, u64), usize>,
@@ -23,12 +23,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Forgets everything, but keeps the memory.
+    /// Clears the image, but keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.index.clear();
     }
 
-    /// Pages in use.
+    /// Number of pages in use.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
@@ -37,7 +37,7 @@ impl Memory {
         self.index.get(&(pid, number)).and_then(|&slot| self.pages.get(slot)).map(Box::as_ref)
     }
 
-    /// The page, made if need be; `None` when there are [`MAX_PAGES`] already.
+    /// A page, created if necessary; `None` if there are already [`MAX_PAGES`].
     pub(crate) fn page_mut(&mut self, pid: u32, number: u64) -> Option<&mut Page> {
         let next = self.index.len();
         let slot = match self.index.entry((pid, number)) {
@@ -56,20 +56,20 @@ impl Memory {
         self.pages.get_mut(slot).map(Box::as_mut)
     }
 
-    /// The aligned word at `address`; zero where nothing was written.
+    /// The aligned word at `address`; zero if it was never written.
     pub(crate) fn word(&self, pid: u32, address: u64) -> u64 {
         let (number, offset) = split(address);
         self.page(pid, number).map_or(0, |page| word_at(page, offset & !7))
     }
 
-    /// Sets the aligned word at `address`; `None` when there are too many pages.
+    /// Sets the aligned word at `address`; `None` if there are too many pages.
     pub(crate) fn set_word(&mut self, pid: u32, address: u64, word: u64) -> Option<()> {
         let (number, offset) = split(address);
         set_word_at(self.page_mut(pid, number)?, offset & !7, word);
         Some(())
     }
 
-    /// Copies `address..` into `bytes`.
+    /// Copies memory from `address` on into `bytes`.
     pub(crate) fn read(&self, pid: u32, address: u64, bytes: &mut [u8]) {
         for (address, range) in by_page(address, bytes.len()) {
             let (number, offset) = split(address);
@@ -82,7 +82,7 @@ impl Memory {
     }
 }
 
-/// Page number, and offset into the page.
+/// Splits an address into page number and offset in the page.
 pub(crate) fn split(address: u64) -> (u64, usize) {
     let page = PAGE_BYTES as u64;
     (address / page, usize::try_from(address % page).unwrap_or(0))
@@ -98,7 +98,7 @@ pub(crate) fn set_word_at(page: &mut Page, offset: usize, word: u64) {
     }
 }
 
-/// `address..address + len` cut at page ends: address and range within the whole. Addresses wrap at 2^64.
+/// Splits `address..address + len` at page boundaries: (address, range within the whole). Addresses wrap at 2^64.
 pub(crate) fn by_page(address: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -111,8 +111,8 @@ pub(crate) fn by_page(address: u64, len: usize) -> impl Iterator<Item = (u64, st
     })
 }
 
-/// The parts of a chunk of `len` bytes that are no hole. Holes may lie anywhere in any order (a file can say so); empty
-/// ones, and what of them is below an earlier one's end or above the chunk's, count for nothing.
+/// The parts of a chunk of `len` bytes that are not holes. Holes may be anywhere in any order (a file may be invalid):
+/// empty ones, and parts below the end of an earlier hole or above the end of the chunk, are ignored.
 pub(crate) fn readable(len: usize, holes: &[ChunkHole]) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
     let mut from = 0;
     let ends = holes.iter().filter(|hole| hole.len > 0).map(move |hole| {
@@ -130,7 +130,7 @@ pub(crate) fn readable(len: usize, holes: &[ChunkHole]) -> impl Iterator<Item = 
 mod tests {
     use super::*;
 
-    /// Check that the readable parts are the chunk without its holes, whatever the holes look like.
+    /// Check that the readable parts are the chunk without its holes, whatever the holes.
     #[test]
     fn holes_split_a_chunk() {
         let parts = |holes: &[(u32, u32)]| {
@@ -145,7 +145,8 @@ mod tests {
         assert_eq!(parts(&[(10, u32::MAX)]), [(0, 10)]);
     }
 
-    /// Check that what was never written is zero, and that words are found again over page ends and after wrapping.
+    /// Check that memory that was never written is zero, and that words are read back across page boundaries and with
+    /// wrapping.
     #[test]
     fn memory_is_zero_until_written() {
         let mut memory = Memory::default();

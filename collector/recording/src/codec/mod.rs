@@ -1,8 +1,8 @@
-//! What is inside a block's payload.
+//! The payload of blocks.
 //!
 //! A block of samples is a set of columns, one for each kind of value, and zstd compresses them one after the other.
-//! Writer and reader start a block with the same empty state and keep it equal, so that the columns hold only what differs
-//! from what the state predicts:
+//! Writer and reader start a block with the same empty state and update it in the same way, so that the columns hold
+//! only what differs from the prediction of that state:
 //!
 //! ```text
 //! sample ─┬─ thread, CPU, time, registers ─▶ state: the last sample of that thread, of that CPU ─▶ differences ─┐
@@ -11,7 +11,7 @@
 //!         └─ chains ─▶ chains: the number of a known chain, or the frames it does not share with the last one ───┘
 //! ```
 //!
-//! No state outlives a block, so each can be read without the others. FORMAT.md has the columns one by one.
+//! No state outlives a block, so each can be read without the others. `FORMAT.md` describes each column.
 
 mod cfi;
 mod chains;

@@ -1,16 +1,16 @@
-//! Sideband to bytes and back: one event after the other, zstd does the rest.
+//! Encodes and decodes sideband events one after the other; compression is left to zstd.
 
 use super::varint::{Cursor, put, put_delta};
 use crate::error::Error;
 use crate::model::{BuildId, Cgroup, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};
 
-/// Most bytes of one event: a path, a name or a module's image.
+/// The most bytes of an event: a path, a name or a module's image.
 pub const MAX_EVENT_BYTES: usize = 48 << 20;
 
-/// Most bytes of the path of a control group.
+/// The most bytes of the path of a control group.
 ///
 /// # Sources
-/// `proc_cgroup_show` in `kernel/cgroup/cgroup.c`: the kernel shows no longer ones than `PATH_MAX`.
+/// `proc_cgroup_show` in `kernel/cgroup/cgroup.c`: the kernel shows no paths longer than `PATH_MAX`.
 pub const MAX_CGROUP_BYTES: usize = 4096;
 
 const MMAP: u8 = 1;
@@ -43,7 +43,7 @@ impl SidebandEncoder {
         self.time = 0;
     }
 
-    /// Adds an event; on an error nothing is added.
+    /// Adds an event; on an error, nothing is added.
     pub(crate) fn push(&mut self, event: &Sideband) -> Result<(), Error> {
         let (what, limit) = match event {
             Sideband::Cgroup(_) => ("the bytes of a control group's path", MAX_CGROUP_BYTES),
@@ -87,7 +87,7 @@ impl SidebandEncoder {
     }
 }
 
-/// Bytes of an event that have no fixed size.
+/// Size of the parts of an event that vary.
 pub(crate) fn variable_bytes(event: &Sideband) -> usize {
     match event {
         Sideband::Mmap(event) => event.path.len(),
@@ -131,12 +131,11 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Calls `visit` with one event of the payload after the other. `Err` is the number of events that made sense, all of
-/// which have been visited.
+/// Calls `visit` with the events of the payload. `Err` is the number of valid events, all of which have been visited.
 pub(crate) fn decode_sideband(payload: &[u8], items: u32, mut visit: impl FnMut(&Sideband)) -> Result<(), u64> {
     let mut bytes = Cursor::new(payload);
     let mut time = 0;
-    // There may be millions: the name of one takes the memory of the name before.
+    // There may be millions: reuse the memory of the previous name.
     let mut spare = Vec::new();
     for item in 0..items {
         let event = event(&mut bytes, &mut time, &mut spare).ok_or(item)?;
@@ -237,8 +236,8 @@ mod tests {
         Cgroup { time_ns: 5, pid: 7, path: vec![b'a'; bytes] }
     }
 
-    /// Check that the path of a control group can have the length that the kernel shows at most, and none above that: a
-    /// longer one is neither written nor read, and what was written before stays good.
+    /// Check that the path of a control group can be as long as the kernel shows it, but not longer: a longer one is
+    /// neither written nor read, and what was written before remains valid.
     #[test]
     fn paths_of_control_groups_are_bounded() {
         let mut encoder = SidebandEncoder::default();

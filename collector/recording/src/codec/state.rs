@@ -1,23 +1,25 @@
-//! What writer and reader both know after a sample, and predict the next one from.
+//! The state that writer and reader have after a sample, and predict the next one from.
 
 use crate::model::{Abi, ChunkHole, FpEnd, FpFrame, MAX_REGISTERS, Sample, StackEnd, StackEndSource, UserRegs};
 
-/// Most bytes of one chunk from the stack pointer up. The largest stack seen in use is 1.2 MB (rustc), the usual limit for one 8 MiB.
+/// The most bytes of a chunk from the stack pointer up. The largest stack seen in use is 1.2 MB (rustc); the usual
+/// limit is 8 MiB.
 pub const MAX_STACK_BYTES: usize = 16 << 20;
-/// Most frames of one chain, user or kernel.
+/// The most frames of a chain, user or kernel.
 pub const MAX_CHAIN_FRAMES: usize = 4096;
-/// Most holes of one chunk.
+/// The most holes of a chunk.
 pub const MAX_HOLES: usize = MAX_STACK_BYTES / 4096 + 2;
-/// A block is cut when its samples fill so many bytes as values, so that few bytes cannot make a reader work for long.
+/// A block is closed when its samples have this many bytes as values, so that a small file cannot keep a reader busy
+/// long.
 pub(crate) const MAX_VALUE_BYTES: u64 = 256 << 20;
-/// Most CPUs and threads of one block, likewise.
+/// The most CPUs and threads of a block, for the same reason.
 pub(crate) const MAX_THREADS: usize = 1 << 16;
 
-/// Most distinct words of one block. A writer stays below: a block of 1 MiB holds at most 2^19, a sample 2^21.
+/// The most distinct words of a block. A writer needs fewer: a block of 1 MiB holds at most 2^19, a sample 2^21.
 pub(crate) const MAX_WORDS: usize = 1 << 22;
 
-/// A run of changed words is told together with the gap before it: this many bits hold its length but one, and the
-/// highest of their values says that the rest of the length is told apart.
+/// A run of changed words is encoded together with the gap before it. This many bits hold its length minus one; their
+/// highest value means that the rest of the length is stored separately.
 pub(crate) const RUN_BITS: u32 = 2;
 pub(crate) const LONG_RUN: u64 = (1 << RUN_BITS) - 1;
 
@@ -25,18 +27,18 @@ pub(crate) const LONG_RUN: u64 = (1 << RUN_BITS) - 1;
 pub(crate) mod flag {
     pub(crate) const IN_KERNEL: u8 = 1;
     pub(crate) const REGS: u8 = 2;
-    /// With registers that they are 32-bit code's; without, that the thread was inside `execve` (since version 3).
+    /// With registers: they are of 32-bit code; without: the thread was inside `execve` (since version 3).
     pub(crate) const BITS32_OR_IN_EXEC: u8 = 4;
     pub(crate) const EVENT: u8 = 8;
     pub(crate) const STACK: u8 = 16;
     pub(crate) const STACK_END: u8 = 32;
-    /// No holes at all say, without registers, that they were not saved yet; with them, that the stack was not to be copied
-    /// (since version 6).
+    /// If the number of holes is 0: without registers, these were not saved yet; with registers, the stack must not be
+    /// copied (since version 6).
     pub(crate) const HOLES: u8 = 64;
     pub(crate) const FP: u8 = 128;
 }
 
-/// Last sample of a CPU.
+/// The last sample of a CPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CpuState {
     pub(crate) cpu: u32,
@@ -49,14 +51,14 @@ pub(crate) struct CpuState {
     pub(crate) samples: u64,
 }
 
-/// Last sample of a thread.
+/// The last sample of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ThreadState {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
     pub(crate) regs: [u64; MAX_REGISTERS],
     pub(crate) stack_end: Option<StackEnd>,
-    /// CFA of the leaf in its last sample with frames of a walk by call frame information.
+    /// CFA of the leaf in the last sample with frames of a walk by call frame information.
     pub(crate) cfa: u64,
 }
 
@@ -69,11 +71,11 @@ impl ThreadState {
 pub(crate) const FP_ENDS: [FpEnd; 6] =
     [FpEnd::Unknown, FpEnd::Zero, FpEnd::Unreadable, FpEnd::NotAscending, FpEnd::ZeroReturnAddress, FpEnd::MaxDepth];
 
-/// By their numbers in a file. The last came with version 2.
+/// Sources by their number in a file. The last was added in version 2.
 pub(crate) const STACK_END_SOURCES: [StackEndSource; 4] =
     [StackEndSource::StartStack, StackEndSource::ThreadBase, StackEndSource::Mapping, StackEndSource::AltStack];
 
-/// Bytes of a sample as a value: what a reader has to fill for it.
+/// Size of a sample as a value: how much a reader must fill.
 pub(crate) fn value_bytes(sample: &Sample) -> u64 {
     let interrupted = sample.interrupted.as_ref();
     let elements = [
@@ -89,7 +91,7 @@ pub(crate) fn value_bytes(sample: &Sample) -> u64 {
     elements.iter().map(|&bytes| bytes as u64).sum()
 }
 
-/// The frame-pointer chain as it follows from registers and stack.
+/// The frame-pointer chain that follows from registers and stack.
 ///
 /// ```text
 /// frames = [(ip, 0)], fp = the frame pointer
@@ -97,7 +99,7 @@ pub(crate) fn value_bytes(sample: &Sample) -> u64 {
 ///     frames += (word(fp + 8) & mask, fp);  fp = word(fp)
 /// ```
 ///
-/// It goes on where a collector may have stopped; the recording says how much of it holds.
+/// It continues where a collector may have stopped; the recording has the number of predicted frames that hold.
 pub(crate) struct PredictedChain<'a, F> {
     word: F,
     start: u64,
@@ -109,8 +111,8 @@ pub(crate) struct PredictedChain<'a, F> {
 }
 
 impl<'a, F: Fn(u64) -> u64> PredictedChain<'a, F> {
-    /// `regs` as they are written; `word` reads an aligned word of the chunk. Nothing is predicted for 32-bit code,
-    /// without registers, and when holes are not ascending (a file can say so).
+    /// `regs` are as written; `word` reads an aligned word of the chunk. Nothing is predicted for 32-bit code, without
+    /// registers, or if holes are not ascending (a file may be invalid).
     pub(crate) fn new(sample: &'a Sample, regs: Option<UserRegs>, return_address_mask: u64, word: F) -> Self {
         let ascending = sample.stack_holes.is_sorted_by(|a, b| hole_end(a) <= u64::from(b.offset));
         let regs = regs.filter(|regs| regs.abi == Abi::Bits64 && ascending);

@@ -1,6 +1,6 @@
-//! Integers of variable length, and a reader that cannot run past its end.
+//! Variable-length integers, and a reader that cannot run past the end.
 
-/// Appends `value` in LEB128: 7 bits a byte, least first, the high bit of a byte says that another follows.
+/// Appends `value` in LEB128: 7 bits per byte, lowest first; the high bit of a byte means that another follows.
 ///
 /// # Sources
 /// DWARF 5 section 7.6 (unsigned LEB128).
@@ -52,13 +52,13 @@ impl<'a> Cursor<'a> {
         Some(head)
     }
 
-    /// `None` at the end of the bytes and for a number over 64 bits.
+    /// `None` at the end of the bytes and for a number of more than 64 bits.
     pub(crate) fn varint(&mut self) -> Option<u64> {
         let first = self.byte()?;
         if first < 0x80 {
             return Some(u64::from(first));
         }
-        // Most others end within eight bytes: those are put together without a loop.
+        // Most other numbers have at most eight bytes and are decoded without a loop.
         if let Some((number, len)) = self.0.first_chunk().and_then(|bytes| short(u64::from_le_bytes(*bytes))) {
             self.0 = self.0.get(len..)?;
             return Some(number << 7 | u64::from(first & 0x7f));
@@ -90,10 +90,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The number at the start of eight bytes and how many of them it takes; `None` if it does not end in them.
+/// The number at the start of eight bytes and its length; `None` if it is longer.
 fn short(word: u64) -> Option<(u64, usize)> {
     let ends = !word & 0x8080_8080_8080_8080;
-    // All bits up to the high one of its last byte.
+    // All bits up to the high bit of its last byte.
     let own = ends ^ ends.wrapping_sub(1);
     let sevens = word & own & 0x7f7f_7f7f_7f7f_7f7f;
     let pairs = (sevens & 0x007f_007f_007f_007f) | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
@@ -106,7 +106,7 @@ fn short(word: u64) -> Option<(u64, usize)> {
 mod tests {
     use super::*;
 
-    /// Check that numbers around every change of length come back, and that cut ones do not.
+    /// Check that numbers around every change of length are decoded again, and that truncated ones are not.
     #[test]
     fn numbers_round_trip_and_cuts_are_noticed() {
         let edges = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]).chain([u64::MAX]);
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Check that more than 64 bits are refused, and that a number without an end does not pass.
+    /// Check that more than 64 bits are refused, and so is an unterminated number.
     #[test]
     fn oversized_numbers_are_refused() {
         let mut bytes = [0xff; 10];

@@ -1,8 +1,8 @@
-//! Words of a block: each distinct one is spelt once.
+//! The words of a block: each distinct one is spelt out once.
 //!
-//! A word that points into its own sample's chunk is known by its distance from the place it stands at (a saved frame
-//! pointer, the address of a local), since that stays the same when a function is called at another depth; all others
-//! are known by value. On cc1 this takes 8 % off a recording, on nbdkit and fio 3 %.
+//! A word that points into its own sample's chunk is identified by its distance from its own address (a saved frame
+//! pointer, the address of a local), which stays the same when a function is called at another depth; all others are
+//! identified by value. On cc1 this saves 8 % of a recording, on nbdkit and fio 3 %.
 
 use super::state::MAX_WORDS;
 use super::varint::{Cursor, put, put_delta};
@@ -13,21 +13,21 @@ const NEW_VALUE: u64 = 0;
 const NEW_DISTANCE: u64 = 1;
 const FIRST_NUMBER: u64 = 2;
 
-/// Where a word stands, and what it is near to.
+/// The address of a word, and its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Address of the word.
     pub(crate) address: u64,
-    /// Start and end of the chunk; words that point into it are known by distance.
+    /// Start and end of the chunk; words that point into it are identified by distance.
     pub(crate) chunk: (u64, u64),
 }
 
 impl Place {
-    /// No place: the word is known by value.
+    /// No place: the word is identified by value.
     pub(crate) const NOWHERE: Self = Self { address: 0, chunk: (0, 0) };
 }
 
-/// Numbers words in the order they first come. The value 0 is known from the start.
+/// Numbers words in order of first appearance. The value 0 is known from the start.
 #[derive(Debug)]
 pub(crate) struct WordNumbers {
     values: FxHashMap<u64, u32>,
@@ -51,7 +51,7 @@ impl WordNumbers {
         self.last_value = 0;
     }
 
-    /// Appends the word's number to `numbers`; a new word is spelt in `literals`.
+    /// Appends the word's number to `numbers`; a new word is spelt out in `literals`.
     pub(crate) fn put(&mut self, numbers: &mut Vec<u8>, literals: &mut Vec<u8>, word: u64, place: Place) {
         let by_distance = place.chunk.0 <= word && word < place.chunk.1;
         let distance = word.wrapping_sub(place.address);
@@ -80,7 +80,7 @@ enum Word {
     Distance(u64),
 }
 
-/// The reader's side of [`WordNumbers`].
+/// The reader's counterpart of [`WordNumbers`].
 #[derive(Debug)]
 pub(crate) struct Words {
     known: Vec<Word>,

@@ -1,4 +1,4 @@
-//! How a recording ended, and the balance it closes with.
+//! How a recording ended, with the final balance.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,29 +6,29 @@ use std::collections::BTreeMap;
 /// The last block of a recording that ended in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// Why.
+    /// The reason.
     pub reason: EndReason,
-    /// The balance, one entry for each CPU.
+    /// The balance, one entry for each CPU and event.
     pub cpus: Vec<CpuCounters>,
     /// Process events the kernel could not deliver.
     pub sideband_lost: SidebandLoss,
-    /// What recording cost.
+    /// Cost of recording.
     pub own_cost: OwnCost,
-    /// What is in no balance.
+    /// Ticks that are in no balance.
     #[serde(default, skip_serializing_if = "Uncounted::is_nothing")]
     pub uncounted: Uncounted,
 }
 
-/// What a recorder knows to be missing in the balance, since it took no sample.
+/// Ticks known to be missing from the balance, since they took no sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Uncounted {
-    /// Ticks, estimated from what the kernel counted of the event, or from the time that passed.
+    /// Number of ticks, estimated from the kernel's count of the event, or from the elapsed time.
     #[serde(default)]
     pub ticks: u64,
-    /// Per cent of the time in which the processor's counter counted, if that is not all of it: the kernel lets those who
-    /// want one take turns.
+    /// Per cent of the time in which the hardware counter was active, if not all of it: the kernel multiplexes
+    /// counters.
     #[serde(default)]
     pub counter_share_percent: Option<u64>,
 }
@@ -51,13 +51,13 @@ pub enum EndReason {
     Killed(i32),
     /// All attached processes ended.
     TargetsGone,
-    /// `--duration` was over.
+    /// `--duration` has elapsed.
     Duration,
-    /// The profiler was told to stop by this signal.
+    /// The profiler received this signal.
     Signal(i32),
-    /// The recording could not be written any further (errno); all samples since are counted as dropped.
+    /// The recording could not be written any further (errno); all later samples are counted as dropped.
     WriteFailed(i32),
-    /// The recording had as many bytes as it may have.
+    /// The recording reached its maximum size.
     MaxSize,
 }
 
@@ -73,13 +73,13 @@ pub struct CpuCounters {
     pub fired: u64,
     /// Samples in this file.
     pub recorded: u64,
-    /// Samples the kernel side could not hand over.
+    /// Samples the kernel side could not deliver.
     pub lost: BTreeMap<LossCause, u64>,
     /// Ticks in something that was not to be profiled.
     pub skipped: u64,
-    /// Samples we threw away, by policy or because they could not be written.
+    /// Samples discarded by policy or because they could not be written.
     pub dropped: u64,
-    /// What was skipped of an event that is measured by the time it takes ([`super::Measure::Blocked`]).
+    /// The parts of `skipped`, for an event that is measured by its time ([`super::Measure::Blocked`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<SkippedWaits>,
 }
@@ -94,14 +94,14 @@ fn is_first(event: &u16) -> bool {
 pub struct SkippedWaits {
     /// It was blocked for less than the threshold.
     pub short: u64,
-    /// Time that these took together, nanoseconds.
+    /// Total time of these waits, nanoseconds.
     pub short_ns: u64,
-    /// It could have gone on, and had to make way for another.
+    /// It was runnable, but was preempted by another thread.
     pub preempted: u64,
 }
 
 impl SkippedWaits {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -121,22 +121,23 @@ pub enum LossCause {
     RingFull,
     /// The kernel throttled the event.
     Throttled,
-    /// The user registers did not belong to the address space (inside `execve`). Recordings of before format version 3
+    /// The user registers did not belong to the address space (inside `execve`). Recordings before format version 3
     /// lost such ticks; now they are samples, see [`super::Sample::in_exec`].
     ExecWindow,
-    /// A thread was blocked, and the table of blocked threads was full: for how long is not known.
+    /// A thread was blocked, but the table of blocked threads was full, so that its time is not known.
     TableFull,
-    /// A thread was blocked when the recording ended, but went on before its stacks could be read.
+    /// A thread was blocked when the recording ended, but was woken before its stacks could be read.
     Woken,
-    /// A probe was hit while the sample of another hit was being taken, on the same CPU.
+    /// A probe was hit on the CPU while the sample of another hit was being taken.
     Nested,
-    /// On a CPU that came online during the recording, with a number higher than any CPU had when the ring buffers were
-    /// made.
+    /// The CPU came online during the recording, with a higher number than any CPU had when the ring buffers were
+    /// created.
     NoRing,
     /// The sample was taken but is not in the file: the recording broke off before it was written, or a block is
-    /// damaged. No recording says so of itself; its reader does.
+    /// damaged. Only readers use this cause.
     Unwritten,
-    /// Lost on the kernel's side, but the recording broke off before it said why. Likewise the reader's finding.
+    /// Lost on the kernel's side, but the recording broke off before the cause was written. Only readers use this
+    /// cause.
     Unattributed,
 }
 
@@ -163,18 +164,18 @@ impl LossCause {
 pub struct SidebandLoss {
     /// `PERF_RECORD_LOST` records.
     pub records: u64,
-    /// Events those records stand for, and those that were lost behind the last record.
+    /// Events those records stand for, and events lost after the last record.
     pub events: u64,
 }
 
-/// What recording cost, measured.
+/// The measured cost of recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OwnCost {
-    /// User CPU of the collector process, nanoseconds.
+    /// User CPU time of the collector process, nanoseconds.
     pub user_ns: u64,
-    /// System CPU of the collector process, nanoseconds.
+    /// System CPU time of the collector process, nanoseconds.
     pub system_ns: u64,
-    /// CPU of the processes that parse files for it, nanoseconds; 0 in older recordings.
+    /// CPU time of the processes that parse files for it, nanoseconds; 0 in older recordings.
     #[serde(default)]
     pub parser_ns: u64,
     /// Part of the three above that was spent before sampling began; 0 in older recordings.
@@ -184,49 +185,51 @@ pub struct OwnCost {
     pub after_stop_ns: u64,
     /// Largest resident set of the collector process, bytes.
     pub max_rss_bytes: u64,
-    /// Memory of the maps of our BPF programs at the end, the rings among them, bytes; `None` when the kernel does not say,
+    /// Memory of our BPF maps at the end, including the ring buffers, bytes; `None` if the kernel did not report it,
     /// and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_bytes: Option<u64>,
-    /// Time inside our BPF programs, nanoseconds; `None` when it was not measured.
+    /// Time inside our BPF programs, nanoseconds; `None` if not measured.
     pub bpf_run_ns: Option<u64>,
-    /// Runs of the sampling program; `None` likewise.
+    /// Runs of the sampling program; `None` if not measured.
     pub bpf_runs: Option<u64>,
-    /// Time inside the programs that sample waits, nanoseconds; not in [`Self::bpf_run_ns`]. `None` where none were sampled,
-    /// and as for that.
+    /// Time inside the programs that sample waits, nanoseconds; not part of [`Self::bpf_run_ns`]. `None` if no waits
+    /// were sampled or it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_run_ns: Option<u64>,
-    /// Switches from one thread to another that these saw; `None` likewise.
+    /// Context switches that these programs saw; `None` under the same conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,
-    /// Bytes handed over by the sampling program, before any compression; those of waits are not among them.
+    /// Bytes handed over by the sampling program, before any compression; without those of waits.
     pub ring_bytes: u64,
-    /// What one interrupt of the sampling event takes from whom it hits, without our program, nanoseconds: the median of
-    /// up to 100 on the recorded machine right before; `None` when it could not be seen, and in older recordings.
+    /// Cost of one interrupt of the sampling event, without our program, nanoseconds: the median of up to 100 on the
+    /// recorded machine just before the recording; `None` if not measurable, and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt_ns: Option<u64>,
-    /// Bytes the collector's writing thread wrote, this block not counted; `None` when the kernel does not say, and in older recordings.
+    /// Bytes the collector's writing thread wrote, without this block; `None` if the kernel did not report it, and in
+    /// older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_bytes: Option<u64>,
-    /// Part of them that the kernel brings to a disk, by whole pages; `None` likewise. 0 for a file in memory.
+    /// The part of them that the kernel writes to a disk, in whole pages; `None` under the same conditions. 0 for a
+    /// file in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_disk_bytes: Option<u64>,
 }
 
 impl OwnCost {
-    /// CPU of all processes of the collector, nanoseconds.
+    /// CPU time of all processes of the collector, nanoseconds.
     #[must_use]
     pub fn cpu_ns(&self) -> u64 {
         self.user_ns.saturating_add(self.system_ns).saturating_add(self.parser_ns)
     }
 }
 
-/// The balance so far, written now and then, so that a recording without an [`End`] can be balanced by cause.
+/// The balance so far, written regularly, so that a recording without an [`End`] can be balanced by cause.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// The counters, one entry for each CPU.
+    /// The counters, one entry for each CPU and event.
     pub cpus: Vec<CpuCounters>,
     /// Process events the kernel could not deliver so far.
     pub sideband_lost: SidebandLoss,

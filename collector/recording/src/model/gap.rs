@@ -2,23 +2,24 @@
 
 use super::LossCause;
 
-/// Samples that one CPU lost one after the other for one cause, with none recorded between them.
+/// Consecutive samples that one CPU lost for one cause, with none recorded between them.
 ///
-/// In a recording that ended in order and is undamaged, the gaps of a CPU, event and cause add up to what its balance
-/// ([`super::CpuCounters::lost`]) says was lost. A recording that broke off lacks the gaps that were open then.
+/// In an undamaged recording that ended in order, the gaps of a CPU, event and cause add up to the losses in its
+/// balance ([`super::CpuCounters::lost`]). A recording that broke off lacks the gaps that were open then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// Samples of which event: index into [`super::Meta::events`].
+    /// The event of the samples: index into [`super::Meta::events`].
     pub event: u16,
-    /// When the first of them would have been taken, or when the kernel began to throttle; `CLOCK_MONOTONIC` nanoseconds.
+    /// When the first sample would have been taken, or when the kernel began to throttle; `CLOCK_MONOTONIC`
+    /// nanoseconds.
     pub start_ns: u64,
-    /// When the last of them would have been taken, or when the kernel throttled no more. Equal to the start for one
+    /// When the last sample would have been taken, or when the kernel stopped throttling. Equal to the start for one
     /// sample.
     pub end_ns: u64,
-    /// Samples.
+    /// Number of lost samples.
     pub lost: u64,
-    /// Why.
+    /// The cause.
     pub cause: LossCause,
 }

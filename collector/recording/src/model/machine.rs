@@ -1,4 +1,4 @@
-//! What a processor's registers are, and how its return addresses look.
+//! The registers of a processor, and the encoding of its return addresses.
 
 /// A processor architecture that can be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,23 +10,23 @@ pub enum Arch {
     Aarch64,
 }
 
-/// Registers of the architecture that has most.
+/// The largest number of registers of any architecture.
 pub const MAX_REGISTERS: usize = 33;
 
 impl Arch {
-    /// By the name that `uname -m` has for it.
+    /// The architecture with this name in `uname -m`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         [Self::X86_64, Self::Aarch64].into_iter().find(|arch| arch.name() == name)
     }
 
-    /// The architecture this program was built for; `None` for one that cannot be recorded.
+    /// The architecture this program was built for; `None` if it cannot be recorded.
     #[must_use]
     pub fn native() -> Option<Self> {
         Self::by_name(std::env::consts::ARCH)
     }
 
-    /// As `uname -m` says.
+    /// The name in `uname -m`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Arch {
         }
     }
 
-    /// How many registers a sample has.
+    /// Number of registers in a sample.
     #[must_use]
     pub const fn n_registers(self) -> usize {
         match self {
@@ -44,13 +44,13 @@ impl Arch {
         }
     }
 
-    /// Number of the instruction pointer.
+    /// Index of the instruction pointer.
     #[must_use]
     pub const fn ip(self) -> usize {
         self.n_registers() - 1
     }
 
-    /// Number of the stack pointer.
+    /// Index of the stack pointer.
     #[must_use]
     pub const fn sp(self) -> usize {
         match self {
@@ -59,7 +59,7 @@ impl Arch {
         }
     }
 
-    /// Number of the frame pointer.
+    /// Index of the frame pointer.
     #[must_use]
     pub const fn fp(self) -> usize {
         match self {
@@ -80,7 +80,7 @@ impl Arch {
         }
     }
 
-    /// Number of the link register, in which a call leaves the return address; `None` where it is on the stack.
+    /// Index of the link register, in which a call leaves the return address; `None` if it is pushed on the stack.
     #[must_use]
     pub const fn lr(self) -> Option<usize> {
         match self {
@@ -107,7 +107,7 @@ impl Arch {
     }
 }
 
-/// What the words of a recording are to be read as.
+/// How the words of a recording are interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) arch: Arch,

@@ -1,4 +1,4 @@
-//! What was asked for, and where it ran.
+//! Options and environment of a recording.
 
 use super::machine::{Arch, Machine};
 use serde::{Deserialize, Serialize};
@@ -14,41 +14,41 @@ pub struct Meta {
     pub start_unix_ns: u64,
     /// The machine.
     pub host: Host,
-    /// Who collected.
+    /// The collector.
     pub collector: Collector,
-    /// What fired the samples; [`super::Sample::event`] indexes it.
+    /// The sampling events; [`super::Sample::event`] is an index.
     pub events: Vec<Event>,
-    /// What every sample carries.
+    /// The contents of every sample.
     pub mode: CaptureMode,
-    /// Whether kernel stacks were asked for.
+    /// Whether kernel stacks were requested.
     pub kernel_stacks: bool,
     /// Whether words that point into no mapping were zeroed before they were written (`false`: `--keep-raw-stacks`).
     pub scrubbed: bool,
     /// What was profiled.
     pub target: Target,
-    /// What of the balance nothing counts; empty when every tick is in it.
+    /// Ticks that are not counted in the balance; empty if every tick is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_counted: Vec<NotCounted>,
 }
 
-/// Ticks that are in no place of the balance, `fired` included.
+/// Ticks that are in no part of the balance, not even `fired`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NotCounted {
-    /// Ticks in the kernel: the event excludes them, as those of ordinary users must.
+    /// Ticks in the kernel: the event excludes them, as required for unprivileged users.
     KernelTicks,
-    /// Samples lost after the last one that was read from a CPU's ring: the kernel is older than 6.0 and does not count.
+    /// Samples lost after the last one read from a CPU's ring buffer: kernels before 6.0 do not count them.
     LastLosses,
-    /// The first sampling period of every thread that began meanwhile: each has a clock of its own, and one that ends
-    /// sooner is not seen.
+    /// The first sampling period of every thread that began during the recording: each thread has its own counter, and
+    /// one that ends before its first period is not seen.
     FirstPeriods,
 }
 
 /// The recorded machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// `uname -n`; empty when unknown, and in older recordings.
+    /// `uname -n`; empty if unknown, and in older recordings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// `uname -m`, such as `x86_64`.
@@ -61,13 +61,13 @@ pub struct Host {
     pub cpus_online: u32,
     /// Memory in bytes (`MemTotal`).
     pub memory_bytes: u64,
-    /// Distribution (`PRETTY_NAME` of os-release), empty when unknown.
+    /// Distribution (`PRETTY_NAME` of os-release), empty if unknown.
     pub distribution: String,
-    /// Bits of a return address that are the address: the others may hold a signature (pointer authentication of
-    /// aarch64) or a tag. All, where nothing is said.
+    /// Mask of the address bits of a return address: the others may hold a signature (pointer authentication of
+    /// aarch64) or a tag. All bits by default.
     #[serde(default = "all_bits", skip_serializing_if = "is_all_bits")]
     pub return_address_mask: u64,
-    /// Where a symbol of the kernel lay, if the recorder noted one: it tells where the kernel was loaded.
+    /// Address of a kernel symbol, if recorded: it shows where the kernel was loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_symbol: Option<KernelSymbol>,
 }
@@ -75,7 +75,7 @@ pub struct Host {
 /// A symbol of the recorded kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelSymbol {
-    /// Such as `_text`.
+    /// Its name, such as `_text`.
     pub name: String,
     /// Its address.
     pub address: u64,
@@ -90,7 +90,7 @@ fn is_all_bits(mask: &u64) -> bool {
     *mask == u64::MAX
 }
 
-/// A machine of which nothing is known.
+/// A machine about which nothing is known.
 impl Default for Host {
     fn default() -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// The architecture that samples have registers of. Those that earlier versions recorded all are x86-64's.
+    /// The architecture of the samples' registers. Recordings of earlier versions are all of x86-64.
     #[must_use]
     pub fn processor(&self) -> Arch {
         Arch::by_name(&self.arch).unwrap_or_default()
@@ -119,7 +119,7 @@ impl Host {
     }
 }
 
-/// Who took the samples.
+/// The source of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collector {
@@ -131,32 +131,32 @@ pub enum Collector {
     Imported,
 }
 
-/// What fires a sample.
+/// A sampling event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// perf's name, such as `cycles` or `cpu-clock`.
     pub name: String,
     /// How often it fires.
     pub sampling: Sampling,
-    /// What shares of its samples are counted in.
+    /// The unit of its samples.
     #[serde(default, skip_serializing_if = "Measure::is_samples")]
     pub measure: Measure,
 }
 
-/// What shares of samples are counted in.
+/// The unit in which samples are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Measure {
-    /// One sample is as good as another.
+    /// Number of samples.
     #[default]
     Samples,
-    /// A sample stands for as many occurrences of the event as its weight says.
+    /// Number of occurrences of the event; a sample stands for as many as its weight.
     Occurrences,
-    /// A sample is a wait: a thread that was off its CPU, blocked, for as many nanoseconds as the weight says, up to the
-    /// sample's time.
+    /// A sample is a wait: a thread was blocked, off its CPU, for the nanoseconds in its weight, until the sample's
+    /// time.
     Blocked {
-        /// Waits shorter than this are no samples; [`super::CpuCounters::waits`] counts them.
+        /// Shorter waits are not sampled; [`super::CpuCounters::waits`] counts them.
         threshold_ns: u64,
     },
 }
@@ -171,36 +171,36 @@ impl Measure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sampling {
-    /// So many samples a second and CPU.
+    /// Samples per second and CPU.
     FrequencyHz(u64),
-    /// One sample every so many events.
+    /// One sample per this many events.
     Period(u64),
 }
 
-/// What every sample carries of the user stack.
+/// The contents of every sample about the user stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaptureMode {
     /// The frame-pointer chain only.
     Fp,
-    /// Registers and at most so many bytes of stack.
+    /// Registers and a limited number of bytes of stack.
     Dwarf {
-        /// Most bytes copied from the stack pointer up.
+        /// The most bytes copied from the stack pointer up.
         stack_bytes: u32,
     },
     /// Both, in the same sample.
     Both {
-        /// Most bytes copied from the stack pointer up.
+        /// The most bytes copied from the stack pointer up.
         stack_bytes: u32,
     },
-    /// The frames of a walk by call frame information in the kernel. Where that walk cannot go on, registers and at most
-    /// `stack_bytes` of stack instead; and both of one in `verify` samples (0: of none).
+    /// The frames of a walk by call frame information in the kernel. If that walk is given up, registers and at most
+    /// `stack_bytes` of stack instead; in one of `verify` samples, both.
     Cfi {
-        /// Most bytes copied from the stack pointer up.
+        /// The most bytes copied from the stack pointer up.
         stack_bytes: u32,
-        /// Of one walk in so many there are registers and stack besides the frames; 0: of none.
+        /// One in this many walks also has registers and stack; 0: none.
         verify: u32,
-        /// The frame-pointer chain besides, in every sample.
+        /// Whether every sample also has the frame-pointer chain.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         frame_pointers: bool,
     },
@@ -233,7 +233,7 @@ pub enum Target {
     Pids(Vec<u32>),
     /// Running threads, and no others of their processes.
     Threads(Vec<u32>),
-    /// A control group and those below it, by its directory or its name, lossily as UTF-8.
+    /// A control group and those below it, given by its directory or name, lossily as UTF-8.
     Cgroup(String),
     /// Everything.
     System,

@@ -1,4 +1,4 @@
-//! What a recording holds, as plain values.
+//! The contents of a recording as plain values.
 //!
 //! Words: `pid` is a process (the kernel's tgid), `tid` a thread (the kernel's pid). Times are nanoseconds of
 //! `CLOCK_MONOTONIC` on the recorded machine. Addresses are AVMAs (actual virtual memory addresses, as in the running

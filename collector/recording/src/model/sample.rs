@@ -2,8 +2,8 @@
 
 use super::machine::{Arch, MAX_REGISTERS};
 
-/// Number of the process and thread of samples of a thread that had given up its number already, at its very end. perf tells
-/// of such samples, and calls it −1.
+/// Process and thread number in samples of an exiting thread that had already given up its number. perf reports such
+/// samples, with −1.
 ///
 /// # Sources
 /// `perf_event_pid_type` in `kernel/events/core.c` of Linux 6.18.
@@ -14,67 +14,69 @@ pub const NO_PROCESS: u32 = u32::MAX;
 /// A reader fills the same value again and again; its vectors keep their capacity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sample {
-    /// When, `CLOCK_MONOTONIC` nanoseconds. Of a wait ([`super::Measure::Blocked`]), when it ended.
+    /// Time, `CLOCK_MONOTONIC` nanoseconds. For a wait ([`super::Measure::Blocked`]), its end.
     pub time_ns: u64,
-    /// Which CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// Which process; [`NO_PROCESS`] if that is not known.
+    /// Process ID; [`NO_PROCESS`] if not known.
     pub pid: u32,
-    /// Which thread.
+    /// Thread ID.
     pub tid: u32,
     /// Index into [`super::Meta::events`].
     pub event: u16,
     /// What the sample stands for, in units of the event (nanoseconds for `cpu-clock` and `off-cpu`).
     pub weight: u64,
-    /// Ticks of its event that this CPU had fired, this one included, since the start of the recording.
+    /// Ticks of its event that had fired on this CPU since the start of the recording, including this one.
     pub cpu_fired: u64,
-    /// Samples of its event that this CPU had lost, for whatever cause, before this one.
+    /// Samples of its event that this CPU had lost before this one, for any cause.
     pub cpu_lost: u64,
     /// The thread ran in the kernel when the tick fired; the user registers are those at kernel entry.
     pub in_kernel: bool,
-    /// The thread was inside `execve`, between two programs: its address space was the next one's already, and its
-    /// registers still the last one's. It had no user stack then, and [`Self::user_regs`] are `None`.
+    /// The thread was inside `execve`, between two programs: its address space was already the new one, its registers
+    /// still those of the old one. It had no user stack, so [`Self::user_regs`] is `None`.
     pub in_exec: bool,
-    /// The thread was entering the kernel, which had not saved its registers yet: [`Self::user_regs`] are `None`, and nothing
-    /// is known of its user stack. Only of events whose interrupts cannot be masked.
+    /// The thread was entering the kernel, which had not saved its registers yet: [`Self::user_regs`] is `None`, and
+    /// its user stack is not known. Only possible for events whose interrupts cannot be masked.
     pub entering_kernel: bool,
-    /// Nothing of the process's memory was to be copied, since it may not be dumped: there are no bytes of the stack, and of
-    /// the registers none but the instruction, stack and frame pointers and a return address. Not in `fp` mode, which has
-    /// no more of any process.
+    /// The process's memory must not be copied, since the process is not dumpable: there are no bytes of the stack, and
+    /// only the instruction, stack and frame pointers and a return address of the registers. Not in `fp` mode, which
+    /// never has more.
     pub withheld: bool,
-    /// User registers; `None` for a kernel thread. In `fp` mode `None` where the return address is on the stack; where it
-    /// is in a register at first (aarch64), that one and the frame, stack and instruction pointers, and all others zero.
-    /// In `cfi` mode `None` where the walk was complete and is not to be verified.
+    /// User registers; `None` for a kernel thread. In `fp` mode, `None` if calls push the return address on the stack;
+    /// with a link register (aarch64), that register and the frame, stack and instruction pointers, the others being
+    /// zero. In `cfi` mode, `None` if the walk was complete and is not to be verified.
     pub user_regs: Option<UserRegs>,
     /// User frame-pointer chain, leaf first: the sampled instruction first, then (return address, frame address) pairs.
     /// Empty in `dwarf` mode.
     pub user_fp: Vec<FpFrame>,
-    /// Why the frame-pointer chain ended; meaningless when there is none.
+    /// Why the frame-pointer chain ended; meaningless without a chain.
     pub fp_end: FpEnd,
-    /// Frames of the kernel's walk by call frame information, leaf first; empty where it was given up. Their CFAs ascend;
+    /// Frames of the kernel's walk by call frame information, leaf first; empty if it was given up. Their CFAs ascend;
     /// that of the last may be 0.
     pub cfi_frames: Vec<CfiFrame>,
-    /// How that walk ended; `None` in other modes, and where none was tried.
+    /// How that walk ended; `None` in other modes, and if none was tried.
     pub cfi_end: Option<CfiEnd>,
     /// Kernel chain, leaf first, the sampled instruction first.
     pub kernel: Vec<u64>,
-    /// The chunk: bytes from [`Self::bytes_below_sp`] below the stack pointer ([`UserRegs::sp`]) up. Bytes of holes are zero.
+    /// The chunk: bytes from [`Self::bytes_below_sp`] below the stack pointer ([`UserRegs::sp`]) on. Bytes of holes are
+    /// zero.
     pub stack: Vec<u8>,
-    /// How far below the stack pointer the chunk begins: what a function may keep there without moving it (the red zone).
+    /// How far below the stack pointer the chunk begins, to include the red zone.
     pub bytes_below_sp: u8,
-    /// What of the chunk could not be read, ascending.
+    /// Parts of the chunk that could not be read, ascending.
     pub stack_holes: Vec<ChunkHole>,
-    /// Where the stack really ends, so that truncation is a fact.
+    /// The true end of the stack, which shows whether the chunk is truncated.
     pub stack_end: Option<StackEnd>,
-    /// Of a thread on its alternate signal stack: the stack that the signal has interrupted.
+    /// For a thread on its alternate signal stack: the stack that the signal interrupted.
     pub interrupted: Option<Interrupted>,
-    /// How many bytes from the stack pointer up the chunk would have had, if the collector took fewer because its ring was filling up (load
-    /// shedding). What it took is the chunk; an unwinder finds it cut off. An interrupted stack's bytes count with them.
+    /// The size the chunk would have had, from the stack pointer up, if the collector shortened it because its ring
+    /// buffer was filling up (load shedding). To an unwinder the chunk looks truncated. The bytes of an interrupted
+    /// stack are included.
     pub shed_from: Option<u32>,
 }
 
 impl Sample {
-    /// Address of the chunk's first byte; 0 without registers, when there should be no chunk.
+    /// Address of the chunk's first byte; 0 without registers, in which case there should be no chunk.
     #[must_use]
     pub fn stack_start(&self) -> u64 {
         self.user_regs.as_ref().map_or(0, |regs| regs.sp().wrapping_sub(u64::from(self.bytes_below_sp)))
@@ -86,7 +88,7 @@ impl Sample {
         self.stack.get(usize::from(self.bytes_below_sp)..).unwrap_or(&[])
     }
 
-    /// Bytes of stack that were copied, of both stacks from their stack pointers up.
+    /// Bytes copied of both stacks, from their stack pointers up.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
         let interrupted = self.interrupted.as_ref().map_or(0, |interrupted| interrupted.stack_from_sp().len());
@@ -94,21 +96,21 @@ impl Sample {
     }
 }
 
-/// What was copied of the stack that a signal has interrupted, if its handler runs on a stack of its own (`sigaltstack`).
+/// The copied bytes of a stack interrupted by a signal whose handler runs on an alternate stack (`sigaltstack`).
 ///
-/// Both chunks together have no more bytes from their stack pointers up than were asked for. This one gets what the other
-/// has left, which may be nothing.
+/// Both chunks together have no more bytes from their stack pointers up than requested. This one gets what the other
+/// leaves, which may be nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interrupted {
-    /// The stack pointer when the signal came, from what the kernel has left at the upper end of the alternate stack.
+    /// The stack pointer when the signal arrived, from what the kernel saved at the upper end of the alternate stack.
     pub sp: u64,
-    /// Bytes from [`Self::bytes_below_sp`] below the stack pointer up. Bytes of holes are zero.
+    /// Bytes from [`Self::bytes_below_sp`] below the stack pointer on. Bytes of holes are zero.
     pub stack: Vec<u8>,
     /// As [`Sample::bytes_below_sp`].
     pub bytes_below_sp: u8,
-    /// What of them could not be read, ascending.
+    /// Parts that could not be read, ascending.
     pub stack_holes: Vec<ChunkHole>,
-    /// Where this stack ends.
+    /// The end of this stack.
     pub stack_end: Option<StackEnd>,
 }
 
@@ -129,7 +131,7 @@ impl Interrupted {
 /// User registers of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserRegs {
-    /// Whose registers they are.
+    /// Their architecture.
     pub arch: Arch,
     /// 32-bit code or 64-bit code.
     pub abi: Abi,
@@ -143,7 +145,7 @@ pub struct UserRegs {
 }
 
 impl UserRegs {
-    /// Registers with these values, which are as many as the architecture has.
+    /// Creates registers with these values, one for each register of the architecture.
     #[must_use]
     pub fn new(arch: Arch, abi: Abi, own: &[u64]) -> Self {
         let mut values = [0; MAX_REGISTERS];
@@ -153,7 +155,7 @@ impl UserRegs {
         Self { arch, abi, values }
     }
 
-    /// Those that the architecture has.
+    /// The values of the registers that the architecture has.
     #[must_use]
     pub fn own(&self) -> &[u64] {
         self.values.get(..self.arch.n_registers()).unwrap_or(&[])
@@ -177,20 +179,20 @@ impl UserRegs {
         self.get(self.arch.fp())
     }
 
-    /// Bytes below the stack pointer that the function at hand may use; 32-bit code has none.
+    /// Bytes below the stack pointer that the current function may use; 32-bit code has none.
     #[must_use]
     pub fn red_zone_bytes(&self) -> u8 {
         if self.abi == Abi::Bits64 { self.arch.red_zone_bytes() } else { 0 }
     }
 
-    /// What is kept of them in mode `fp`, see [`Sample::user_regs`].
+    /// The registers kept in mode `fp`, see [`Sample::user_regs`].
     #[must_use]
     pub fn of_leaf(&self) -> Option<Self> {
         self.arch.lr().map(|_| self.pointers())
     }
 
-    /// The instruction, stack and frame pointers and, where it is in a register at first, the return address. All others,
-    /// which may hold data, are zero.
+    /// Keeps only the instruction, stack and frame pointers and the link register, if there is one. All others, which
+    /// may hold data, are zeroed.
     #[must_use]
     pub fn pointers(&self) -> Self {
         let mut kept = Self { values: [0; MAX_REGISTERS], ..*self };
@@ -207,7 +209,7 @@ impl UserRegs {
     }
 }
 
-/// What kind of code a thread was running.
+/// The kind of code a thread was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abi {
     /// 64-bit code.
@@ -221,26 +223,26 @@ pub enum Abi {
 pub struct FpFrame {
     /// The sampled instruction for the first entry, a return address for all others.
     pub address: u64,
-    /// Address of the saved frame pointer the entry was found at (the return address lies 8 bytes above);
-    /// 0 for the first entry, and where the collector does not know it (`fp` mode).
+    /// Address of the saved frame pointer that leads to this entry (the return address is 8 bytes above);
+    /// 0 for the first entry, and if the collector does not know it (`fp` mode).
     pub frame_address: u64,
 }
 
-/// Why a frame-pointer chain ended, as the collector saw it.
+/// Why a frame-pointer chain ended, according to the collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FpEnd {
-    /// The collector does not know (`bpf_get_stack` does not say).
+    /// Not known (`bpf_get_stack` does not return it).
     #[default]
     Unknown,
     /// The frame pointer was zero: the outermost frame.
     Zero,
     /// Memory at the frame pointer could not be read.
     Unreadable,
-    /// The next frame pointer was not above the present one, or not aligned.
+    /// The next frame pointer was not above the current one, or not aligned.
     NotAscending,
     /// The return address was zero.
     ZeroReturnAddress,
-    /// As many frames as the collector takes.
+    /// The collector's limit of frames was reached.
     MaxDepth,
 }
 
@@ -253,7 +255,7 @@ pub struct CfiFrame {
     pub cfa: u64,
 }
 
-/// How the kernel's walk by call frame information ended, or why it was given up: then none of its frames are kept.
+/// How the kernel's walk by call frame information ended, or why it was given up; then its frames are discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CfiEnd {
@@ -261,22 +263,22 @@ pub enum CfiEnd {
     UndefinedRa,
     /// Complete: the program's entry point.
     Start,
-    /// Complete: where a thread starts.
+    /// Complete: the start of a thread.
     ThreadStart,
-    /// Complete: where a context starts (`makecontext`).
+    /// Complete: the start of a context (`makecontext`).
     StartContext,
-    /// Complete: where a goroutine starts.
+    /// Complete: the start of a goroutine.
     Goexit,
     /// Complete: Go's system stack.
     G0,
-    /// Given up: no rule for the address is in the maps yet.
+    /// Given up: the maps have no rule for the address yet.
     NoRule,
-    /// Given up: executable memory of no file.
+    /// Given up: executable memory without a file.
     NoFile,
-    /// Given up: the address is in no executable mapping.
+    /// Given up: the address is not in an executable mapping.
     NoMapping,
-    /// Given up: the frame needs more than the instruction, stack and frame pointers (signal frames, expressions), or has no
-    /// call frame information.
+    /// Given up: the frame needs more than the instruction, stack and frame pointers (signal frames, expressions), or
+    /// has no call frame information.
     OtherRegisters,
     /// Given up: stack memory could not be read.
     Unreadable,
@@ -284,14 +286,14 @@ pub enum CfiEnd {
     NotAscending,
     /// Given up: the frame pointer was saved below the stack pointer, and is lost.
     RedZone,
-    /// Given up: more frames than the collector takes.
+    /// Given up: the collector's limit of frames was reached.
     MaxDepth,
     /// Given up: 32-bit code.
     Abi32,
 }
 
 impl CfiEnd {
-    /// All of them, each at its number in a recording: later ones come at the end.
+    /// All values, indexed by their number in a recording: new ones are appended.
     pub const ALL: [Self; 15] = [
         Self::UndefinedRa,
         Self::Start,
@@ -310,7 +312,7 @@ impl CfiEnd {
         Self::Abi32,
     ];
 
-    /// Whether the walk came to the outermost frame.
+    /// Whether the walk reached the outermost frame.
     #[must_use]
     pub const fn is_complete(self) -> bool {
         matches!(
@@ -351,25 +353,25 @@ pub struct ChunkHole {
     pub len: u32,
 }
 
-/// The upper end of the stack that the stack pointer lies in.
+/// The upper end of the stack that contains the stack pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackEnd {
     /// First address above the stack.
     pub address: u64,
-    /// How it is known.
+    /// How it was determined.
     pub source: StackEndSource,
 }
 
-/// How the end of a stack is known.
+/// How the end of a stack was determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StackEndSource {
-    /// `mm->start_stack`: nothing above it but arguments, environment and auxiliary vector.
+    /// `mm->start_stack`: only arguments, environment and auxiliary vector are above it.
     StartStack,
-    /// The thread's control block, which pthreads put above the stack of a thread.
+    /// The thread's control block, which pthreads place above a thread's stack.
     ThreadBase,
-    /// The end of the mapping that holds the stack pointer.
+    /// The end of the mapping that contains the stack pointer.
     Mapping,
-    /// What the thread declared to be its alternate signal stack (`sigaltstack`), which holds the stack pointer.
+    /// The thread's alternate signal stack (`sigaltstack`), which contains the stack pointer.
     AltStack,
 }

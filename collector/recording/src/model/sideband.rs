@@ -1,50 +1,50 @@
-//! What processes did while samples were taken.
+//! Events of processes while samples were taken.
 
-/// One event beside the samples.
+/// A process event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sideband {
-    /// A mapping was made (or existed before the recording).
+    /// A mapping was created (or existed before the recording).
     Mmap(Mmap),
-    /// A process was named, by exec or by itself.
+    /// A thread got a new name, by exec or by itself.
     Comm(Comm),
-    /// A process or thread was made.
+    /// A process or thread was created.
     Fork(Fork),
     /// A process or thread ended.
     Exit(Exit),
     /// The control group that a process is in.
     Cgroup(Cgroup),
-    /// Bytes of a module that no file holds (the vDSO), or that would be gone (a deleted file).
+    /// Bytes of a module that is not in a file (the vDSO), or whose file would be gone (deleted).
     Module(ModuleBytes),
 }
 
 /// A mapping of a process's address space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mmap {
-    /// When; the start of the recording for what existed before.
+    /// Time; the start of the recording for mappings that existed before.
     pub time_ns: u64,
-    /// Process.
+    /// Process ID.
     pub pid: u32,
-    /// Thread that made it.
+    /// Thread that created it.
     pub tid: u32,
     /// First address.
     pub start: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub len: u64,
-    /// Offset into the file, bytes.
+    /// Offset in the file, bytes.
     pub file_offset: u64,
     /// `PROT_*` bits.
     pub prot: u32,
     /// `MAP_*` bits.
     pub flags: u32,
-    /// Path as the kernel names it: absolute, or `[stack]`, `[vdso]`, `//anon`.
+    /// Path as reported by the kernel: absolute, or `[stack]`, `[vdso]`, `//anon`.
     pub path: Vec<u8>,
-    /// Which file it is, when it is one.
+    /// The file's identity, if it is a file.
     pub identity: FileIdentity,
-    /// It existed before the recording and was read from `/proc`.
+    /// Whether it existed before the recording and was read from `/proc`.
     pub synthesized: bool,
 }
 
-/// Which file a mapping was made from, taken when it was made.
+/// The identity of a mapped file, taken when it was mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct FileIdentity {
     /// Device, major number.
@@ -53,13 +53,13 @@ pub struct FileIdentity {
     pub dev_minor: u32,
     /// Inode; 0 for no file.
     pub inode: u64,
-    /// Inode generation; 0 when unknown.
+    /// Inode generation; 0 if unknown.
     pub inode_generation: u64,
-    /// GNU build id, when it could be read.
+    /// GNU build ID, if it could be read.
     pub build_id: Option<BuildId>,
 }
 
-/// A GNU build id, at most 20 bytes.
+/// A GNU build ID, at most 20 bytes.
 ///
 /// # Sources
 /// The kernel's `BUILD_ID_SIZE_MAX` (`include/linux/buildid.h`).
@@ -102,69 +102,69 @@ impl std::fmt::Debug for BuildId {
 /// A new name of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comm {
-    /// When.
+    /// Time.
     pub time_ns: u64,
-    /// Process.
+    /// Process ID.
     pub pid: u32,
-    /// Thread.
+    /// Thread ID.
     pub tid: u32,
     /// The name, at most 15 bytes.
     pub comm: Vec<u8>,
-    /// It came with an exec: the process's mappings before it are gone.
+    /// Whether it is due to an exec, which removed the process's earlier mappings.
     pub exec: bool,
-    /// Start time of the process, clock ticks since boot (`/proc/PID/stat` field 22), 0 when unknown.
+    /// Start time of the process, clock ticks since boot (`/proc/PID/stat` field 22), 0 if unknown.
     pub start_ticks: u64,
 }
 
 /// A new process or thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fork {
-    /// When.
+    /// Time.
     pub time_ns: u64,
     /// The new process, or the process of the new thread.
     pub pid: u32,
     /// The new thread.
     pub tid: u32,
-    /// Process that made it; equal to `pid` for a new thread.
+    /// Process that created it; equal to `pid` for a new thread.
     pub parent_pid: u32,
-    /// Thread that made it.
+    /// Thread that created it.
     pub parent_tid: u32,
 }
 
 /// The end of a process or thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// When.
+    /// Time.
     pub time_ns: u64,
-    /// Process.
+    /// Process ID.
     pub pid: u32,
-    /// Thread; equal to `pid` for the process's first thread.
+    /// Thread ID; equal to `pid` for the process's first thread.
     pub tid: u32,
 }
 
-/// The control group of a process, from this time on. A process that is forked is in its parent's until it is said to be in
-/// another.
+/// The control group of a process, from this time on. A forked process is in its parent's group until an event of its
+/// own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// When: the time of the sample or the event for which it was read, which was a little later.
+    /// Time of the sample or event for which the group was read, slightly later.
     pub time_ns: u64,
-    /// Process.
+    /// Process ID.
     pub pid: u32,
-    /// Its path as `/proc/PID/cgroup` gives it, `/` for the root; at most [`MAX_CGROUP_BYTES`](crate::MAX_CGROUP_BYTES).
+    /// Its path as in `/proc/PID/cgroup`, `/` for the root; at most [`MAX_CGROUP_BYTES`](crate::MAX_CGROUP_BYTES).
     pub path: Vec<u8>,
 }
 
-/// Path of a [`ModuleBytes`] that is no file: lines of `/proc/kallsyms`, those of the kernel's functions that samples went
-/// through.
+/// Path of a [`ModuleBytes`] that is not a file: the lines of `/proc/kallsyms` for the kernel functions on the samples'
+/// stacks.
 pub const KERNEL_SYMBOLS_PATH: &[u8] = b"[kernel.kallsyms]";
 
-/// A module's bytes, kept in the recording.
+/// A module's bytes, stored in the recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleBytes {
     /// Path as in [`Mmap::path`].
     pub path: Vec<u8>,
     /// Identity as in [`Mmap::identity`].
     pub identity: FileIdentity,
-    /// The ELF image.
+    /// The ELF image, or other contents.
     pub bytes: Vec<u8>,
 }

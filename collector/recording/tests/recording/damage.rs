@@ -1,4 +1,4 @@
-//! Damaged files: what is intact is read, what is not is counted, and nothing else happens.
+//! Damaged files: what is intact is read, what is not is counted, and there is no other effect.
 
 use crate::layout::{self, Block};
 use crate::values::{end, fixed_event, fixed_sample, meta};
@@ -50,7 +50,7 @@ fn numbers(block: &Block) -> std::ops::Range<u64> {
     if block.kind == 3 { block.first_item..block.first_item + u64::from(block.items) } else { 0..0 }
 }
 
-/// What must be found when all blocks but those that satisfy `lost` are intact.
+/// The samples that must be found if all blocks except those that satisfy `lost` are intact.
 fn expected(blocks: &[Block], lost: impl Fn(&Block) -> bool) -> Vec<u64> {
     blocks.iter().filter(|block| !lost(block)).flat_map(numbers).collect()
 }
@@ -90,7 +90,7 @@ fn check_flip(file: &[u8], blocks: &[Block], bit: usize) {
     assert_eq!(n_events_of(&mut recording), n_events, "bit {bit}");
 }
 
-/// A few thousand numbers below `limit` that are the same in every run.
+/// A deterministic sequence of numbers below `limit`.
 fn spread(count: usize, limit: usize) -> impl Iterator<Item = usize> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     (0..count).map(move |_| {
@@ -99,7 +99,7 @@ fn spread(count: usize, limit: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Check that a small file cut at every byte gives all blocks before the cut and says what is missing.
+/// Check that a small file truncated at any byte gives all blocks before the cut and reports what is missing.
 #[test]
 fn every_cut_keeps_the_blocks_before_it() {
     let file = file(3, 4);
@@ -109,7 +109,7 @@ fn every_cut_keeps_the_blocks_before_it() {
     }
 }
 
-/// Check that every single flipped bit of a small file costs its block and no other.
+/// Check that any flipped bit of a small file costs at most its block.
 #[test]
 fn every_flip_costs_one_block_at_most() {
     let file = file(2, 2);
@@ -128,7 +128,7 @@ fn random_cuts_and_flips_of_a_larger_file() {
     spread(1_000, file.len() * 8).for_each(|bit| check_flip(&file, &blocks, bit));
 }
 
-/// Check that bytes before, between and after the blocks are passed over, whatever they are.
+/// Check that bytes before, between and after the blocks are skipped, whatever they are.
 #[test]
 fn rubbish_between_blocks_is_passed_over() {
     let file = file(3, 4);
@@ -143,7 +143,7 @@ fn rubbish_between_blocks_is_passed_over() {
     }
 }
 
-/// Check that blocks of another recording and blocks that come twice are left out and counted.
+/// Check that blocks of another recording and repeated blocks are left out and counted.
 #[test]
 fn foreign_and_repeated_blocks_are_left_out() {
     let file = file(2, 3);
@@ -158,7 +158,7 @@ fn foreign_and_repeated_blocks_are_left_out() {
     assert_eq!((damage.foreign_blocks, damage.repeated_blocks, damage.skipped_bytes), (3, 2, 0));
 }
 
-/// Check that a recording kept as a module's bytes inside another is not taken for part of it when its block breaks.
+/// Check that a recording stored as a module inside another is not taken for part of it if its block is damaged.
 #[test]
 fn a_recording_inside_a_recording_stays_inside() {
     let inner = file_of(&Meta { start_ns: 5, ..meta() }, 1, 2);
@@ -172,7 +172,7 @@ fn a_recording_inside_a_recording_stays_inside() {
     let stored = layout::rebuilt(&file, &block, &block.parts);
     file.splice(block.offset..block.end, stored.clone());
     assert_eq!(n_events_of(&mut open(&file).unwrap()), 1);
-    // The header of the block behind breaks too, so that its inside has to be searched.
+    // Damage the header of the next block too, so that the inside of this one is searched.
     file[block.offset + stored.len() - 1] ^= 1;
     file[block.offset + stored.len()] ^= 1;
     let mut recording = open(&file).unwrap();
@@ -180,8 +180,8 @@ fn a_recording_inside_a_recording_stays_inside() {
     assert!(recording.damage().foreign_blocks > 0);
 }
 
-/// Check that an intact block that makes no sense is counted once, gives the samples before that place, and leaves
-/// the others alone.
+/// Check that a block with a valid checksum and invalid contents is counted once, gives the samples before that point,
+/// and does not affect the others.
 #[test]
 fn malformed_blocks_are_counted_once() {
     let file = file(3, 4);
@@ -204,7 +204,7 @@ fn malformed_blocks_are_counted_once() {
     assert_eq!((recording.damage().malformed_blocks, recording.damage().lost_samples), (1, 2));
 }
 
-/// Check that files of other kinds are named, and that a later version is told from damage.
+/// Check that files of other formats are recognised, and that a later version is distinguished from damage.
 #[test]
 fn other_files_are_named() {
     let looks = |bytes: &[u8]| match open(bytes).unwrap_err() {
@@ -229,7 +229,7 @@ fn other_files_are_named() {
     assert!(matches!(open(&newer), Err(Error::NewerVersion { found: 9, supported: 8 })));
 }
 
-/// Check that a description that is intact but not ours is an error that says so.
+/// Check that intact but unknown metadata gives the right error.
 #[test]
 fn unknown_descriptions_are_errors() {
     let file = file(1, 1);
@@ -241,7 +241,7 @@ fn unknown_descriptions_are_errors() {
     assert!(matches!(open(&spoilt), Err(Error::BadJson { what: "description", .. })));
 }
 
-/// Check that the last checkpoint is found, and that a recording without an end says so.
+/// Check that the last checkpoint is found, and that a recording without an end is reported as such.
 #[test]
 fn checkpoints_are_read_again() {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
@@ -258,7 +258,7 @@ fn checkpoints_are_read_again() {
     assert_eq!(recording.n_samples(), 2);
 }
 
-/// Check that a file that shrinks after it was opened is an error, not wrong samples.
+/// Check that a file that shrinks after it was opened gives an error, not wrong samples.
 #[test]
 fn changed_files_are_noticed() {
     let bytes = file(2, 2);

@@ -1,4 +1,4 @@
-//! The format cannot change unnoticed.
+//! Golden files: the format cannot change unnoticed.
 
 use crate::layout;
 use crate::values::{aarch64_meta, end, fixed_gap, fixed_sample, meta, on_aarch64};
@@ -48,7 +48,7 @@ fn samples() -> Vec<Sample> {
     vec![fixed_sample(3), fixed_sample(4), with_hole, kernel_thread, fixed_sample(8)]
 }
 
-/// What version 1 could not say.
+/// Samples that version 1 could not represent.
 fn newer_samples() -> Vec<Sample> {
     let shed = |number| Sample { shed_from: Some(65_528), ..fixed_sample(number) };
     let on_alternate_stack = Sample {
@@ -58,7 +58,7 @@ fn newer_samples() -> Vec<Sample> {
     vec![shed(11), fixed_sample(12), shed(13), shed(14), on_alternate_stack]
 }
 
-/// What versions 1 and 2 could not say.
+/// Samples that versions 1 and 2 could not represent.
 fn samples_in_exec() -> Vec<Sample> {
     let in_exec = |kernel| Sample {
         in_kernel: true,
@@ -74,7 +74,7 @@ fn samples_in_exec() -> Vec<Sample> {
     vec![in_exec(vec![]), in_exec(vec![3, 5]), fixed_sample(16)]
 }
 
-/// What versions before 4 could not say.
+/// Samples that versions before 4 could not represent.
 fn samples_with_red_zone() -> Vec<Sample> {
     let with_red_zone = |number, bytes_below_sp| {
         let sample = fixed_sample(number);
@@ -84,7 +84,7 @@ fn samples_with_red_zone() -> Vec<Sample> {
     vec![with_red_zone(17, 128), fixed_sample(18), with_red_zone(19, 128), with_red_zone(20, 8)]
 }
 
-/// What versions before 5 could not say.
+/// Samples that versions before 5 could not represent.
 fn samples_with_interrupted_stack() -> Vec<Sample> {
     let with_interrupted = |number, n_bytes: usize| {
         let sample = fixed_sample(number);
@@ -105,7 +105,7 @@ fn samples_with_interrupted_stack() -> Vec<Sample> {
     vec![with_interrupted(21, 64), fixed_sample(22), with_interrupted(23, 48), with_interrupted(24, 0)]
 }
 
-/// What versions before 6 could not say.
+/// Samples that versions before 6 could not represent.
 fn samples_withheld() -> Vec<Sample> {
     let withheld = |number| {
         let sample = fixed_sample(number);
@@ -115,7 +115,8 @@ fn samples_withheld() -> Vec<Sample> {
     vec![withheld(25), fixed_sample(26), withheld(27)]
 }
 
-/// What versions before 7 could not say: two walks of one stack at two depths, one of a single frame, and one that was given up.
+/// Samples that versions before 7 could not represent: two walks of one stack at two depths, one of a single frame, and
+/// one that was given up.
 fn samples_with_walks() -> Vec<Sample> {
     let walked = |number, addresses: &[u64], cfa: u64, cfi_end| {
         let last = addresses.len().saturating_sub(1);
@@ -135,7 +136,7 @@ fn samples_with_walks() -> Vec<Sample> {
     ]
 }
 
-/// What versions before 8 could not say.
+/// Events that versions before 8 could not represent.
 fn newer_events() -> Vec<Sideband> {
     let cgroup = |time_ns, path: &str| Sideband::Cgroup(Cgroup { time_ns, pid: 9, path: path.into() });
     vec![cgroup(1_600, "/system.slice/true.service"), cgroup(1_700, "/")]
@@ -171,8 +172,8 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
     std::fs::read(path(name)).unwrap()
 }
 
-/// Check that what is written today has the bytes of the golden file, block by block and part by part (packing aside,
-/// which is zstd's). A difference needs a new format version, unless older readers read the new bytes right.
+/// Check that what is written now has the bytes of the golden file, by block and part (except for packing, which is up
+/// to zstd). A difference requires a new format version, unless older readers read the new bytes correctly.
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
@@ -183,7 +184,7 @@ fn written_bytes_are_the_golden_ones() {
     assert_eq!(found.len(), golden.len());
 }
 
-/// Check that files of this format version and of those before, written once, are read for ever.
+/// Check that golden files of this and earlier format versions can be read.
 #[test]
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
@@ -204,7 +205,7 @@ fn golden_files_are_read() {
     assert_eq!(read(std::fs::read(path("version1.bin")).unwrap()), (vec![], samples));
 }
 
-/// Gaps and samples of a file, after what is the same in all versions but for `newer` events.
+/// Gaps and samples of a file, after checking what is the same in all versions except for `newer` events.
 fn read(golden: Vec<u8>, newer: &[Sideband]) -> (Vec<Gap>, Vec<Sample>) {
     let mut recording = Recording::open(Cursor::new(golden)).unwrap();
     assert_eq!((recording.meta(), recording.end()), (&meta(), Some(&end())));
@@ -222,8 +223,8 @@ fn read(golden: Vec<u8>, newer: &[Sideband]) -> (Vec<Gap>, Vec<Sample>) {
     (gaps, read_samples)
 }
 
-/// Check the same of what versions before 4 could not say: the registers of aarch64, and signed return addresses, from
-/// which the frame-pointer chain follows.
+/// Check the same for what versions before 4 could not represent: the registers of aarch64, and signed return
+/// addresses, from which the frame-pointer chain follows.
 #[test]
 fn golden_file_of_aarch64() {
     let samples: Vec<Sample> = samples().into_iter().map(on_aarch64).collect();
@@ -246,7 +247,7 @@ fn golden_file_of_aarch64() {
     assert_eq!(predicted[0], 6 * 2 + 1, "both frames follow, and the end is a zero");
 }
 
-/// Check that a sample with the registers of another architecture is refused, and the recording stays good.
+/// Check that a sample with the registers of another architecture is refused, and the recording stays valid.
 #[test]
 fn foreign_registers_are_refused() {
     let mut writer = RecordingWriter::new(Vec::new(), &aarch64_meta()).unwrap();

@@ -1,4 +1,4 @@
-//! Files that are intact by their checksums and were made to do harm: no panic, no hang, bounded memory.
+//! Malicious files with valid checksums: no panic, no hang, bounded memory.
 
 use crate::layout;
 use crate::values::{arbitrary_sample, arbitrary_sideband, end, fixed_gap, meta};
@@ -6,7 +6,7 @@ use fpprof_recording::{Damage, Recording, RecordingWriter};
 use proptest::prelude::*;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
-/// Reads everything there is.
+/// Reads everything in a file.
 fn read(file: Vec<u8>) -> (u64, Damage) {
     let mut recording = Recording::open(Cursor::new(file)).unwrap();
     let mut n_samples = 0;
@@ -23,7 +23,7 @@ fn with_block(file: &[u8], block: &layout::Block, bytes: &[u8]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Check that payloads with changed bytes under fitting checksums never panic, and that no sample goes uncounted.
+    /// Check that changed payloads with valid checksums never cause a panic, and that no sample goes uncounted.
     #[test]
     fn changed_payloads_never_panic(
         samples in prop::collection::vec(arbitrary_sample(), 1..12),
@@ -51,7 +51,7 @@ proptest! {
         }
     }
 
-    /// Check that payloads of random bytes never panic.
+    /// Check that random payloads never cause a panic.
     #[test]
     fn random_payloads_never_panic(
         parts in prop::collection::vec(prop::collection::vec(0u8..40, 0..60), 23..30),
@@ -95,8 +95,8 @@ impl Seek for Counted {
     }
 }
 
-/// Check that a file of nothing but headers that announce large payloads, which all reach over the file's end, does not
-/// take for ever: without a limit this one would be read 100,000 times.
+/// Check that a file of only headers that announce large payloads, all beyond the file's end, is read in reasonable
+/// time: without a limit this one would be read 100,000 times.
 #[test]
 fn headers_without_payloads_do_not_take_for_ever() {
     let mut file = RecordingWriter::new(Vec::new(), &meta()).unwrap().into_inner();
@@ -113,7 +113,7 @@ fn headers_without_payloads_do_not_take_for_ever() {
     assert!(source.n_bytes < 4 * len + (512 << 20), "{} bytes read of {len}", source.n_bytes);
 }
 
-/// Check that a block which announces the largest payload, packed into a few bytes of zeros, is refused in place.
+/// Check that a block that announces the largest payload, packed into a few bytes of zeros, is refused immediately.
 #[test]
 fn packed_zeros_are_refused() {
     let file = RecordingWriter::new(Vec::new(), &meta()).unwrap().into_inner();
@@ -129,8 +129,8 @@ fn packed_zeros_are_refused() {
     assert_eq!((n_samples, damage.lost_samples), (0, u64::from(u32::MAX)));
 }
 
-/// Check that a block which makes no sense and claims that as many items as can be counted were before it is damage, and
-/// no overflow.
+/// Check that an invalid block that claims to be preceded by the maximum number of items is damage and causes no
+/// overflow.
 #[test]
 fn endless_losses_are_counted() {
     let file = RecordingWriter::new(Vec::new(), &meta()).unwrap().into_inner();

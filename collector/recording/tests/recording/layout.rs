@@ -1,10 +1,10 @@
-//! The layout of `FORMAT.md`, read a second time without the crate's own reader.
+//! The layout of `FORMAT.md`, parsed independently of the crate's own reader.
 
 use std::fmt::Write as _;
 
 pub(crate) const HEADER: usize = 48;
 
-/// One block as it lies in a file.
+/// A block in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) offset: usize,
@@ -81,7 +81,7 @@ fn unpack(stored: &[u8], n_parts: usize) -> Vec<Vec<u8>> {
     parts
 }
 
-/// A block with other parts, stored unpacked, and checksums that fit.
+/// A block with other parts, stored unpacked, and valid checksums.
 pub(crate) fn rebuilt(file: &[u8], block: &Block, parts: &[Vec<u8>]) -> Vec<u8> {
     let mut stored = Vec::new();
     for part in parts {
@@ -104,13 +104,13 @@ pub(crate) fn rebuilt(file: &[u8], block: &Block, parts: &[Vec<u8>]) -> Vec<u8> 
     bytes
 }
 
-/// Makes the header's checksum fit its bytes.
+/// Updates the header's checksum.
 pub(crate) fn seal(block: &mut [u8]) {
     let crc = crc32c::crc32c(&block[..44]);
     block[44..48].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// What a file holds, block by block and part by part, in hexadecimal.
+/// The contents of a file, by block and part, in hexadecimal.
 pub(crate) fn dump(file: &[u8]) -> String {
     let mut text = String::new();
     for block in blocks(file) {

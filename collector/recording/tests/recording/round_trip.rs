@@ -1,4 +1,4 @@
-//! What is written is read again, whatever it is.
+//! Arbitrary values are read back as written.
 
 use crate::values::{aarch64_meta, arbitrary_sample, arbitrary_sideband, end, fixed_gap, meta, on_aarch64};
 use fpprof_recording::model::Sample;
@@ -9,7 +9,7 @@ use std::io::Cursor;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Check that arbitrary samples and events come back equal and in order, wherever the blocks are cut.
+    /// Check that arbitrary samples and events are read back equal and in order, wherever the blocks are split.
     #[test]
     fn anything_written_is_read_again(
         mut samples in prop::collection::vec((arbitrary_sample(), prop::bool::weighted(0.1)), 0..40),
@@ -54,7 +54,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Check that blocks decoded one by one give what one pass gives.
+    /// Check that decoding blocks one by one gives the same as a single pass.
     #[test]
     fn blocks_decode_on_their_own(samples in prop::collection::vec(arbitrary_sample(), 1..40)) {
         let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
@@ -90,8 +90,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Check that samples encoded by several threads all come back, those of one thread in their order, and are counted; and
-    /// that what a flush promises holds then, too.
+    /// Check that samples encoded by several threads are all read back, those of one thread in order, and are counted;
+    /// and that the guarantee of a flush holds then, too.
     #[test]
     fn workers_lose_nothing(samples in prop::collection::vec(arbitrary_sample(), 1..60), n_workers in 1_usize..4) {
         let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();

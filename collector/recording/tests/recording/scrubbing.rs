@@ -1,4 +1,4 @@
-//! Scrubbing: pointers stay, everything else goes.
+//! Scrubbing: pointers are kept, everything else is removed.
 
 use crate::values::{arbitrary_sample, end, meta};
 use fpprof_recording::model::{
@@ -48,7 +48,7 @@ fn words(sample: &Sample) -> Vec<u64> {
     sample.stack.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Check that code and stack pointers stay and that secrets, small numbers and the ends of ranges do not.
+/// Check that code and stack pointers are kept, and that secrets, small numbers and the ends of ranges are not.
 #[test]
 fn pointers_stay_and_the_rest_is_zero() {
     let stack = [CODE, SECRET, SP, SP + 63, SP + 64, 17, CODE + 0xfff, CODE + 0x1000];
@@ -60,7 +60,7 @@ fn pointers_stay_and_the_rest_is_zero() {
     assert_eq!(regs.iter().filter(|&&value| value == 0).count(), 13);
 }
 
-/// Check that below the stack pointer nothing stays but what points into the stack above it.
+/// Check that below the stack pointer only words that point into the stack above it are kept.
 #[test]
 fn red_zones_are_scrubbed() {
     let stack = [CODE, SECRET, SP - 16, SP + 8, SP + 0x100, CODE, SECRET];
@@ -87,8 +87,9 @@ fn words_of_32_bit_code_have_four_bytes() {
     assert_eq!(words(&read[0]), [0x0804_8010_0804_9000, 0x0804_8010_0000_0000, 0]);
 }
 
-/// Check that of a 32-bit stack what points to it stays, up to its end and no further than a stack is long, however large the
-/// mapping is that it is in; and where its end is not known, what points into the chunk, or near where there is none.
+/// Check that of a 32-bit stack the words that point into it are kept, up to its end but no further than a stack's
+/// maximum size, however large its mapping is; and if its end is not known, words that point into the chunk, or without
+/// a chunk near the stack pointer.
 #[test]
 fn words_of_32_bit_code_point_into_their_stack() {
     const SP: u64 = 0xa000_0000;
@@ -119,7 +120,7 @@ fn words_of_32_bit_code_point_into_their_stack() {
     assert_eq!(read[0].user_fp.iter().map(|frame| frame.frame_address).collect::<Vec<_>>(), [SP, SP + 0xffff, 0]);
 }
 
-/// Check that a secret does not pass in a word the chunk holds only a part of: after an odd stack pointer, before the
+/// Check that a secret is not kept in a word that is only partly in the chunk: after an odd stack pointer, before the
 /// chunk's end and beside a hole.
 #[test]
 fn parts_of_words_do_not_pass() {
@@ -132,8 +133,8 @@ fn parts_of_words_do_not_pass() {
     assert_eq!(read[0].stack_holes, odd.stack_holes);
 }
 
-/// Check that the two stacks of a thread in a signal handler are scrubbed by one rule: words that point from one into the
-/// other stay, and below each stack pointer only what points from there up to the end of the same stack.
+/// Check that the two stacks of a thread in a signal handler are scrubbed by one rule: words that point from one into
+/// the other are kept, and below each stack pointer only those that point from there up to the end of the same stack.
 #[test]
 fn both_stacks_of_a_handler_are_scrubbed() {
     const OTHER: u64 = 0x6000_0000_1000;
@@ -155,7 +156,7 @@ fn both_stacks_of_a_handler_are_scrubbed() {
     assert_eq!(read[0].interrupted, Some(own(&[0; 6])));
 }
 
-/// Check that garbage in a frame-pointer chain goes too, and that the sampled instruction stays.
+/// Check that garbage in a frame-pointer chain is removed too, and that the sampled instruction is kept.
 #[test]
 fn chains_are_scrubbed() {
     let mut sample = sample(&[0; 4], Abi::Bits64);
@@ -166,7 +167,7 @@ fn chains_are_scrubbed() {
     assert_eq!(read[0].user_fp, [frame(SECRET ^ 1, 0), frame(CODE, SP + 8), frame(0, 0)]);
 }
 
-/// Check that a pointer into a mapping that becomes known late is zero before and there afterwards, although the word
+/// Check that a pointer into a mapping that becomes known late is zero before and present afterwards, although the word
 /// itself did not change.
 #[test]
 fn mappings_may_become_known_late() {
@@ -183,7 +184,7 @@ fn mappings_may_become_known_late() {
     assert_eq!(read, [vec![CODE, 0], vec![CODE, 0x6666_0000_0010]]);
 }
 
-/// The rule in its simplest form. A word that is what was written at its place before stays, mapped or not.
+/// The rule in its simplest form. A word that equals the one written before at its address is kept, mapped or not.
 #[derive(Default)]
 struct Rule {
     written: HashMap<(u32, u64), u64>,
@@ -238,7 +239,7 @@ impl Rule {
     }
 }
 
-/// A chunk and its stack pointer, 0 where nothing below it was copied.
+/// A chunk and its stack pointer; 0 if nothing below it was copied.
 struct Copied<'a> {
     range: Range<u64>,
     sp: u64,
@@ -284,7 +285,7 @@ impl Rule {
     }
 }
 
-/// What is kept of the bytes `run` of the granule that was `old`.
+/// What is kept of the bytes `run` of a granule whose previous value was `old`.
 fn rule(old: u64, run: &[usize], raw: impl Fn(usize) -> u8, n_bytes: usize, keep: impl Fn(u64) -> u64) -> u64 {
     let mut kept = old.to_le_bytes();
     let mut new = kept;
@@ -306,7 +307,7 @@ fn rule(old: u64, run: &[usize], raw: impl Fn(usize) -> u8, n_bytes: usize, keep
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Check that arbitrary samples come back as the rule has it.
+    /// Check that arbitrary samples are read back as the rule says.
     #[test]
     fn anything_is_scrubbed_by_the_rule(samples in prop::collection::vec(arbitrary_sample(), 1..20)) {
         let mut rule = Rule::default();

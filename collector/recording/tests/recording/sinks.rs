@@ -1,4 +1,4 @@
-//! Sinks that interrupt, take less than they are given, run full, and recover.
+//! Sinks that interrupt, accept too few bytes, run full, and recover.
 
 use crate::values::{end, fixed_event, fixed_gap, fixed_sample, meta};
 use fpprof_recording::model::Sideband;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Take,
-    /// Takes so many bytes at most.
+    /// Accepts at most this many bytes.
     Short(usize),
     Interrupt,
     Fail,
@@ -49,7 +49,7 @@ impl<F: FnMut(usize) -> Call> Write for Sink<F> {
     }
 }
 
-/// What a run of [`write`] ended with.
+/// The result of [`write`].
 struct Run {
     disk: Rc<RefCell<Disk>>,
     /// Numbers of the samples in flushes that succeeded.
@@ -117,7 +117,7 @@ fn n_events(recording: &mut Recording<Cursor<Vec<u8>>>) -> u64 {
     times.len() as u64
 }
 
-/// Check that interruptions and short writes change nothing.
+/// Check that interruptions and short writes have no effect.
 #[test]
 fn interrupted_and_short_writes_change_nothing() {
     let plain = write(|_| Call::Take).unwrap();
@@ -130,7 +130,7 @@ fn interrupted_and_short_writes_change_nothing() {
     }
 }
 
-/// Check for every call that a sink which fails from there on leaves all before readable, and says so once.
+/// Check for every call that a sink that fails from there on leaves everything before readable, and reports it once.
 #[test]
 fn a_full_disk_keeps_what_was_written() {
     let calls = write(|_| Call::Take).unwrap().disk.borrow().calls;
@@ -152,8 +152,8 @@ fn a_full_disk_keeps_what_was_written() {
     assert!(write(|_| Call::Fail).is_none());
 }
 
-/// Check for every call that a sink which fails for a while is used on: the samples of its time are counted, process
-/// events and gaps come late, and the bytes of the broken-off block are passed over.
+/// Check for every call that a sink that fails for a while is used again: the samples of that time are counted, process
+/// events and gaps are written late, and the bytes of the broken-off block are skipped.
 #[test]
 fn writing_goes_on_when_space_returns() {
     let calls = write(|_| Call::Take).unwrap().disk.borrow().calls;

@@ -1,4 +1,4 @@
-//! Values for the tests of this folder.
+//! Values for the tests of this directory.
 
 use fpprof_recording::model::{
     Abi, Arch, BuildId, CaptureMode, CfiEnd, CfiFrame, Cgroup, ChunkHole, Collector, Comm, CpuCounters, End, EndReason,
@@ -35,7 +35,7 @@ pub(crate) fn meta() -> Meta {
     }
 }
 
-/// The same of aarch64, whose return addresses are signed.
+/// The same on aarch64, whose return addresses are signed.
 pub(crate) fn aarch64_meta() -> Meta {
     let mut meta = meta();
     meta.host.arch = Arch::Aarch64.name().into();
@@ -81,7 +81,7 @@ pub(crate) fn end() -> End {
     }
 }
 
-/// Addresses that lie near each other often, and anywhere sometimes.
+/// Addresses that are often close together, and sometimes anywhere.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => (0u64..64).prop_map(|n| 0x7ffd_0000_1000 + n * 8),
@@ -107,7 +107,7 @@ fn fp_end() -> impl Strategy<Value = FpEnd> {
     ])
 }
 
-/// A chunk of few or many words, sometimes cut within a word, with holes, whose bytes are zero.
+/// A chunk of few or many words, sometimes ending within a word, with holes, whose bytes are zero.
 fn chunk() -> impl Strategy<Value = (Vec<u8>, Vec<ChunkHole>)> {
     let len = prop_oneof![4 => Just(0usize), 8 => 1..40usize, 1 => 500..600usize];
     let words = len.prop_flat_map(|len| prop::collection::vec(word(), len));
@@ -142,7 +142,7 @@ fn interrupted() -> impl Strategy<Value = Interrupted> {
     })
 }
 
-/// The chain that follows from registers and stack in part, and then anything.
+/// The chain that follows from registers and stack in part, followed by arbitrary entries.
 fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sample {
     if let Some(regs) = sample.user_regs {
         let mut fp = regs.fp();
@@ -162,8 +162,8 @@ fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sampl
     sample
 }
 
-/// A walk by call frame information: CFAs ascend, and that of the last frame may be 0. Frames are few and of few sizes, so
-/// that the same come at several depths.
+/// A walk by call frame information: CFAs ascend, and that of the last frame may be 0. There are few frames of few
+/// sizes, so that the same ones occur at several depths.
 fn walk() -> impl Strategy<Value = (Vec<CfiFrame>, Option<CfiEnd>)> {
     let sizes = prop_oneof![8 => (1u64..4).prop_map(|words| words * 8), 1 => 1..u64::MAX / 16];
     let frames = prop::collection::vec((word(), sizes), 0..6);
@@ -183,7 +183,7 @@ fn walk() -> impl Strategy<Value = (Vec<CfiFrame>, Option<CfiEnd>)> {
     })
 }
 
-/// A sample of a few threads and CPUs with anything in it.
+/// An arbitrary sample of a few threads and CPUs.
 pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
     (sample_without_walk(), prop::option::of(walk())).prop_map(|(sample, walk)| {
         let (cfi_frames, cfi_end) = walk.unwrap_or_default();
@@ -249,7 +249,7 @@ fn identity() -> impl Strategy<Value = FileIdentity> {
     )
 }
 
-/// Any event.
+/// An arbitrary event.
 pub(crate) fn arbitrary_sideband() -> impl Strategy<Value = Sideband> {
     let ids = || (any::<u64>(), any::<u32>(), any::<u32>());
     let bytes = || prop::collection::vec(any::<u8>(), 0..40);
@@ -288,7 +288,7 @@ pub(crate) fn arbitrary_sideband() -> impl Strategy<Value = Sideband> {
     ]
 }
 
-/// A sample that is told by its number, with something of everything.
+/// A sample determined by its number, with some of everything.
 pub(crate) fn fixed_sample(number: u64) -> Sample {
     let sp = 0x7ffd_0000_1000 - number % 5 * 64;
     let mut values = [0x5555_0000_0000 + number % 7; 17];
@@ -330,7 +330,7 @@ pub(crate) fn fixed_sample(number: u64) -> Sample {
     }
 }
 
-/// A gap that is told by its number.
+/// A gap determined by its number.
 pub(crate) fn fixed_gap(number: u64) -> Gap {
     let causes = [LossCause::RingFull, LossCause::Throttled, LossCause::ExecWindow];
     let start_ns = 1_000_000 * number;
@@ -339,7 +339,7 @@ pub(crate) fn fixed_gap(number: u64) -> Gap {
     Gap { cpu, event: 0, start_ns, end_ns, lost: number + 1, cause }
 }
 
-/// An event that is told by its number.
+/// An event determined by its number.
 pub(crate) fn fixed_event(number: u64) -> Sideband {
     Sideband::Exit(Exit { time_ns: number, pid: 7, tid: 8 })
 }

@@ -1,4 +1,4 @@
-//! Walks by call frame information: what they cost, and what no writer gives.
+//! Walks by call frame information: their size, and invalid ones.
 
 use crate::layout;
 use crate::values::{fixed_sample, meta};
@@ -63,7 +63,7 @@ fn with_columns(file: &[u8], columns: &[Vec<u8>]) -> Vec<u8> {
     [&file[..block.offset], &layout::rebuilt(file, &block, columns)].concat()
 }
 
-/// Check that a stack which comes again at another depth costs a few bytes, however many frames it has.
+/// Check that a stack that occurs again at another depth costs a few bytes, however many frames it has.
 #[test]
 fn same_stack_at_another_depth_costs_a_few_bytes() {
     let columns = |samples: &[Sample]| {
@@ -81,7 +81,7 @@ fn same_stack_at_another_depth_costs_a_few_bytes() {
     assert_eq!(rest_of_three, rest);
 }
 
-/// Check that callers shared with the chain before are not spelt again.
+/// Check that callers shared with the previous chain are not spelt out again.
 #[test]
 fn shared_callers_are_spelt_once() {
     let mut other = walked(7, 60, SP);
@@ -92,7 +92,7 @@ fn shared_callers_are_spelt_once() {
     assert_eq!(n_words(&[walked(5, 60, SP), other]) - n_words(&[walked(5, 60, SP)]), 5);
 }
 
-/// Check that the longest walk comes back, and that a longer one is refused.
+/// Check that the longest walk is read back, and that a longer one is refused.
 #[test]
 fn longest_walk_is_read_again() {
     let longest = walked(3, MAX_CFI_FRAMES as u64, SP);
@@ -102,7 +102,7 @@ fn longest_walk_is_read_again() {
     assert!(matches!(refused, Error::TooLarge { value: 2049, limit: 2048, .. }), "{refused}");
 }
 
-/// Check that walks which could not be told back are refused, and the recording stays good.
+/// Check that walks that cannot be represented are refused, and the recording stays valid.
 #[test]
 fn walks_that_cannot_be_told_are_refused() {
     let mut writer = RecordingWriter::new(Vec::new(), &cfi_meta()).unwrap();
@@ -128,7 +128,7 @@ fn walks_that_cannot_be_told_are_refused() {
     assert_eq!(read(writer.into_inner()), [good]);
 }
 
-/// Check that neither the frames nor the end of a sample are left to the next one, which has none.
+/// Check that neither the frames nor the end of a sample are left in the next one, which has none.
 #[test]
 fn samples_without_a_walk_have_none_of_it() {
     let given_up = Sample { cfi_end: Some(CfiEnd::NoRule), ..fixed_sample(5) };
@@ -136,7 +136,7 @@ fn samples_without_a_walk_have_none_of_it() {
     assert_eq!(read(file(&samples)), samples);
 }
 
-/// Check that a block of version 6, which has no such column, is read.
+/// Check that a block of version 6, which lacks this column, is read.
 #[test]
 fn block_of_version_6_is_read() {
     let samples = [fixed_sample(3), without_stack(4), fixed_sample(5)];
@@ -149,7 +149,7 @@ fn block_of_version_6_is_read() {
     assert_eq!(read(older), samples);
 }
 
-/// Check that a column of which something makes no sense is refused from the sample on that it is of.
+/// Check that a column with invalid contents is refused from the affected sample on.
 #[test]
 fn corrupt_columns_are_refused() {
     let samples = [walked(3, 3, SP), without_stack(5), walked(7, 3, SP - 8)];
@@ -177,7 +177,7 @@ fn corrupt_columns_are_refused() {
     assert_eq!(walk(&[0, 2, 1], &[1, 2, 2, 15, 0]), 3, "a walk of no sample");
 }
 
-/// Check that chains of other kinds are no walk's, if they have a word for half a frame.
+/// Check that chains of other kinds are refused as walks if they have a word for half a frame.
 #[test]
 fn half_a_frame_is_refused() {
     let kernel = Sample { kernel: vec![1, 2], cfi_end: Some(CfiEnd::Start), ..without_stack(3) };
