@@ -1,4 +1,4 @@
-//! Control groups: finding the one that is meant, and how the kernel knows it.
+//! Control groups: finding the requested one and the kernel's identifier for it.
 
 use crate::error::Error;
 use libbpf_rs::btf::{Btf, types};
@@ -6,14 +6,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A control group that can be profiled.
+/// A control group to profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cgroup {
-    /// Its directory.
+    /// Its cgroupfs directory.
     pub(crate) path: PathBuf,
-    /// The kernel's number for it, which is the inode of the directory.
+    /// The kernel's cgroup ID, which is the inode of the directory.
     pub(crate) id: u64,
-    /// Number of a controller of its hierarchy in version 1; `None` in version 2.
+    /// ID of one controller of its version 1 hierarchy; `None` in version 2.
     pub(crate) subsystem: Option<u32>,
 }
 
@@ -22,13 +22,13 @@ pub(crate) struct Cgroup {
 struct Hierarchy {
     device: (u32, u32),
     mount: PathBuf,
-    /// Options of the mount, the controllers among them; `None` for version 2.
+    /// Mount options, including the controllers; `None` for version 2.
     controllers: Option<Vec<String>>,
 }
 
 impl Cgroup {
-    /// The control group `asked` for: a directory, or a name below the mount of a hierarchy, as with perf; version 2 is
-    /// looked at first.
+    /// Finds the control group `asked` for: a directory, or a name below the mount of a hierarchy, as in perf; version
+    /// 2 is tried first.
     pub(crate) fn find(asked: &Path) -> Result<Self, Error> {
         let hierarchies = hierarchies(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
         let name = asked.strip_prefix("/").unwrap_or(asked);
@@ -47,10 +47,10 @@ impl Cgroup {
     }
 }
 
-/// The hierarchies of `/proc/self/mountinfo`, version 2 first.
+/// The hierarchies in `/proc/self/mountinfo`, version 2 first.
 ///
 /// # Sources
-/// `proc_pid_mountinfo(5)`. A blank in a path is written as `\040`; a mount of a hierarchy with one is not found.
+/// `proc_pid_mountinfo(5)`. A blank in a path is written as `\040`; hierarchies mounted at such a path are not found.
 fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     let mut hierarchies: Vec<_> = mountinfo.lines().filter_map(hierarchy).collect();
     hierarchies.sort_by_key(|hierarchy| hierarchy.controllers.is_some());
@@ -72,7 +72,7 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
     Some(Hierarchy { device, mount, controllers })
 }
 
-/// The kernel's number for one of the controllers among the mount options `names`.
+/// The kernel's ID of one of the controllers among the mount options `names`.
 ///
 /// # Sources
 /// `enum cgroup_subsys_id` in `include/linux/cgroup-defs.h`; the controller `blkio` is called `io` there.

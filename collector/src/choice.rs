@@ -1,4 +1,4 @@
-//! Which collector records.
+//! Choice of the collector.
 
 use crate::error::Error;
 use crate::host::kernel_release;
@@ -12,16 +12,16 @@ use std::io::Write;
 
 /// Records what `request` asks for into `sink` until the target ends, the time is over, or `stop` is set.
 ///
-/// Give it the file itself: whole blocks are written. `update` is called some times a second, and at the start of what was
-/// ours to choose: the collector ([`CollectorKind::Auto`]) if eBPF is refused, and what is recorded of the user stack
-/// ([`Request::else_mode`]); tell the user then. Nothing of a command runs before everything that can be known to fail has
-/// been tried.
+/// Pass the file itself as the sink: whole blocks are written. `update` is called several times a second, and also at
+/// the start if the collector made a choice: perf events in place of a refused eBPF ([`CollectorKind::Auto`]), or the
+/// kind of user stack capture ([`Request::else_mode`]); tell the user then. A command is only started once everything
+/// that can be known to fail has been tried.
 ///
-/// A sink that fails does not end the recording: it is tried again with each block, and what it did not take is counted
-/// as dropped.
+/// A failing sink does not end the recording: it is tried again with each block, and what it did not take is counted as
+/// dropped.
 ///
 /// # Errors
-/// See [`Error`]; in all cases the target has not been touched, but for a command that could not be executed.
+/// See [`Error`]; in all cases the target has not been touched, except by a command that could not be executed.
 pub fn record<W: Write>(
     request: &Request,
     sink: W,
@@ -54,7 +54,7 @@ pub fn record<W: Write>(
     }
 }
 
-/// What is recorded of the user stack, where that is ours to choose, and why.
+/// The user stack capture mode and the reason for it, if the collector may choose.
 fn choose_mode(request: &Request) -> Option<ModeChoice> {
     let else_mode = request.else_mode?;
     let why_not = if request.collector == CollectorKind::PerfEvent {
@@ -72,15 +72,15 @@ fn choose_mode(request: &Request) -> Option<ModeChoice> {
     })
 }
 
-/// The request as the other collector can do it, and the bytes of stack that were asked for if they were too many.
+/// The request as the perf event collector can serve it, and the requested stack bytes if they were too many.
 fn without_ebpf(request: &Request) -> (Request, Option<u32>) {
-    // Perf events cannot walk: another mode takes the place of a walk, if there is one.
+    // Perf events cannot walk by call frame information: use the other mode if there is one.
     let is_walk = matches!(request.mode, CaptureMode::Cfi { .. });
     let (mode, clamped_from) = clamped(request.else_mode.filter(|_| is_walk).unwrap_or(request.mode));
     (Request { mode, collector: CollectorKind::PerfEvent, ..request.clone() }, clamped_from)
 }
 
-/// A mode with no more bytes of stack than perf events copy, and the bytes that it had if those were more.
+/// Limits the stack bytes of a mode to what perf events can copy; also returns the original number if it was larger.
 fn clamped(mode: CaptureMode) -> (CaptureMode, Option<u32>) {
     let clamp = |stack_bytes: u32| stack_bytes.min(MAX_PERF_EVENT_STACK_BYTES);
     let (mode, asked) = match mode {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::request::Target;
 
-    /// Check that only more bytes than the kernel copies are clamped, and that it is said from what.
+    /// Check that only sizes above the kernel's limit are clamped, and that the original size is returned.
     #[test]
     fn bytes_are_clamped() {
         let clamped = |mode| {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(clamped(CaptureMode::Fp), (CaptureMode::Fp, None));
     }
 
-    /// Check that what is recorded of the stack is chosen only where there is a choice, and that perf events walk nothing.
+    /// Check that the capture mode is chosen only if there is a choice, and that perf events never get a walk.
     #[test]
     fn walks_are_replaced_where_they_are_impossible() {
         let walk = CaptureMode::Cfi { stack_bytes: 65_536, verify: 100, frame_pointers: false };

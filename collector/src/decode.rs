@@ -1,4 +1,4 @@
-//! Bytes of a ring to samples.
+//! Decoding of ring buffer records into samples.
 
 use crate::arch::{NATIVE, values};
 use crate::bpf::types;
@@ -9,22 +9,22 @@ use fpprof_recording::model::{
 };
 use std::mem::size_of;
 
-/// A record that does not hold what it says: a defect of ours, never of the profiled program.
+/// A malformed record: a defect of the collector, never of the profiled program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadRecord;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A sample.
     Sample,
-    /// The first half of the sample of a wait that began then: all but its length.
+    /// First half of the sample of a wait that began at that time: everything but its length.
     WaitBegun { since_ns: u64 },
-    /// The second half: its length is the weight, and the rest is empty.
+    /// Second half: its weight is the length of the wait, and the rest is empty.
     WaitEnded { since_ns: u64 },
 }
 
-/// What a record is, and when its thread was started.
+/// Kind of a record, and start time of its thread.
 pub(crate) fn kind(record: &[u8]) -> Option<(Kind, u64)> {
     let head: types::sample_head = read_pod(record)?;
     let kind = if has(head.flags, types::sample_flag::SAMPLE_WAIT_BEGUN) {
@@ -37,13 +37,14 @@ pub(crate) fn kind(record: &[u8]) -> Option<(Kind, u64)> {
     Some((kind, head.start_boottime))
 }
 
-/// The time of a record, for merging CPUs.
+/// Time of a record, for merging the CPUs' rings.
 pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
     read_pod::<types::sample_head>(record).map(|head| head.time_ns)
 }
 
-/// Fills `sample` from a record of a ring; its vectors keep their capacity. What the CPU lost before it is added to `gaps`.
-/// Gives the code that a walk by call frame information had no rule for. Unless `keeps_regs`, registers are left out but for what mode `fp` keeps of them.
+/// Fills `sample` from a ring buffer record; its vectors keep their capacity. Adds the CPU's losses before this record
+/// to `gaps`. Returns the code that a walk by call frame information had no rule for. Without `keeps_regs`, registers
+/// are left out, except for those that mode `fp` keeps.
 pub(crate) fn decode(
     record: &[u8],
     ring_id: RingId,
@@ -91,7 +92,7 @@ pub(crate) fn decode(
     sample.cfi_frames.extend(pairs(self::words(walked)).map(|(address, cfa)| CfiFrame { address, cfa }));
     if !sample.cfi_frames.is_empty() && chunk.is_empty() {
         sample.user_regs = None;
-        // Nothing is missing, though no copy could be taken to verify the walk.
+        // Nothing was withheld, even though no copy could be taken to verify the walk.
         sample.withheld = false;
     }
     sample.kernel.clear();
@@ -109,7 +110,7 @@ pub(crate) fn decode(
     Ok(miss)
 }
 
-/// The stack that a thread on its alternate signal stack was on before.
+/// Decodes the stack that a thread on its alternate signal stack was on before.
 fn interrupted(rest: &mut Parts<'_>) -> Result<Interrupted, BadRecord> {
     let head = rest.take(size_of::<types::interrupted>())?;
     let head: types::interrupted = read_pod(head).ok_or(BadRecord)?;
@@ -124,7 +125,7 @@ fn interrupted(rest: &mut Parts<'_>) -> Result<Interrupted, BadRecord> {
 
 const _: () = assert!(types::limit::RED_ZONE_BYTES.0 == NATIVE.red_zone_bytes() as u32);
 
-/// What is left of a record. Parts are padded to 8 bytes.
+/// The rest of a record. Parts are padded to 8 bytes.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {
@@ -147,7 +148,7 @@ fn pairs(mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u64
     std::iter::from_fn(move || Some((words.next()?, words.next()?)))
 }
 
-/// Registers as the kernel has them, as a recording has them.
+/// Converts the kernel's registers to a recording's.
 pub(crate) fn user_regs(abi: Abi, regs: &types::user_regs) -> UserRegs {
     UserRegs::new(NATIVE, abi, &values(regs))
 }
@@ -195,7 +196,7 @@ fn stack_end(address: u64, source: u8) -> Option<StackEnd> {
     Some(StackEnd { address, source })
 }
 
-/// Bits, one for each page the chunk touches, to ranges of the chunk; neighbours become one.
+/// Converts a bitmap with a bit for each page of the chunk to ranges of the chunk; adjacent ones are joined.
 fn append_holes(bitmap: &[u8], chunk_start: u64, chunk_bytes: u32, holes: &mut Vec<ChunkHole>) {
     const PAGE: u64 = types::limit::PAGE_BYTES.0 as u64;
     let in_page = chunk_start % PAGE;

@@ -11,32 +11,32 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// One thing that recording needs or can use.
+/// A check of something that recording needs or can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// What, such as `CAP_BPF`.
+    /// What was checked, such as `CAP_BPF`.
     pub name: &'static str,
-    /// How it is.
+    /// Outcome.
     pub verdict: Verdict,
-    /// What was found, such as a number or an error of the kernel.
+    /// Details, such as a number or the kernel's error.
     pub detail: String,
-    /// What to do about it; empty when nothing is to be done.
+    /// What to do about it; empty if there is nothing to do.
     pub remedy: String,
 }
 
-/// How a check went.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
-    /// Recording works without, but not as well.
+    /// Recording works, but not as well.
     Reduced,
-    /// Recording with eBPF does not work; of the check without BPF: recording does not work at all.
+    /// Recording with eBPF does not work; for the check without BPF: recording does not work at all.
     Missing,
 }
 
 impl Check {
-    /// Whether this is no obstacle.
+    /// Whether this does not prevent recording.
     #[must_use]
     pub fn ok(&self) -> bool {
         self.verdict != Verdict::Missing
@@ -52,29 +52,30 @@ impl Check {
 const WITHOUT_BPF: &str = "without BPF (perf_event)";
 const OFF_CPU: &str = "blocked time (--off-cpu)";
 
-/// Whether anything can be recorded after these checks, be it without BPF.
+/// Whether anything can be recorded according to these checks, with or without BPF.
 #[must_use]
 pub fn can_record(checks: &[Check]) -> bool {
     let has_bpf = checks.iter().filter(|check| check.name != WITHOUT_BPF).all(Check::ok);
     has_bpf || checks.iter().any(|check| check.name == WITHOUT_BPF && check.ok())
 }
 
-/// How to get to record more.
+/// How to record more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Advice {
-    /// How an ordinary user gets to record with eBPF.
+    /// How to let an ordinary user record with eBPF.
     Allow {
-        /// Commands for root, one after the other.
+        /// Commands for root, in order.
         commands: Vec<String>,
-        /// What they allow to whom.
+        /// What the commands allow, and to whom.
         consequence: &'static str,
     },
-    /// What has to be another way on this machine, as a sentence.
+    /// What has to change on this machine, as a sentence.
     Change(String),
 }
 
-/// What can be recorded after these checks, in words, and what would allow more, if anything does. `program` is the file that
-/// is to be allowed, with the right to read other users' processes only if asked for (`with_ptrace`).
+/// Summary of what can be recorded according to these checks, and advice on how to record more, if possible. `program`
+/// is the file to grant capabilities to, including those to read other users' processes only if asked for
+/// (`with_ptrace`).
 #[must_use]
 pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String, Option<Advice>) {
     let of = |name: &str| checks.iter().find(|check| check.name == name);
@@ -89,7 +90,7 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
         ),
         (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
     };
-    // What no capability changes comes first: of one who has them, that is everything.
+    // Report first what no capability cures. If none is missing, that is all there is.
     let has_them = !CAPABILITIES.iter().any(|name| lacks(name));
     let deeper = missing.iter().find(|check| has_them || !CURED_BY_CAPABILITIES.contains(&check.name));
     let wanted = if with_ptrace { [CAPABILITIES, PTRACE_CAPABILITIES].concat() } else { CAPABILITIES.to_vec() };
@@ -101,7 +102,7 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
     (possible, advice)
 }
 
-/// A group that may run a program with capabilities, which nobody else may.
+/// Advice that lets one group, and nobody else, run a program with capabilities.
 fn allow(program: &Path, capabilities: &[&str], with_ptrace: bool) -> Advice {
     let program = program.display();
     let commands = vec![
@@ -122,15 +123,15 @@ fn allow(program: &Path, capabilities: &[&str], with_ptrace: bool) -> Advice {
     Advice::Allow { commands, consequence }
 }
 
-/// What recording with eBPF needs.
+/// Capabilities that recording with eBPF needs.
 const CAPABILITIES: &[&str] = &["CAP_BPF", "CAP_PERFMON"];
-/// What recording other users' running processes needs as well.
+/// Capabilities that recording other users' running processes needs as well.
 const PTRACE_CAPABILITIES: &[&str] = &["CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE"];
-/// Checks that fail for want of them.
+/// Checks that fail without these capabilities.
 const CURED_BY_CAPABILITIES: [&str; 7] =
     ["CAP_BPF", "CAP_PERFMON", "perf_event_paranoid", "sampling event", "BPF programs load", "process events", OFF_CPU];
 
-/// Tries everything that recording needs, down to loading the programs; nothing is left behind.
+/// Tries everything that recording needs, up to loading the programs; leaves nothing behind.
 #[must_use]
 pub fn probe() -> Vec<Check> {
     keep_messages();
@@ -160,7 +161,7 @@ fn pid_namespace() -> Check {
     Check::new("PID namespace", is_initial, Verdict::Missing, detail, remedy)
 }
 
-/// `has_programs`: the BPF programs can be loaded.
+/// Checks capabilities. `has_programs`: the BPF programs can be loaded.
 fn capabilities(has_programs: bool) -> impl Iterator<Item = Check> {
     const NEEDED: &str = "run as root, or see the end of this list";
     const RESOURCE: &str = "needed before Linux 5.11 only; there, also raise the limit: ulimit -l unlimited";
@@ -277,7 +278,7 @@ fn programs() -> Check {
     }
 }
 
-/// An error without the words that point here.
+/// An error's text without the pointer to `fpprof doctor`.
 fn reason(error: &Error) -> String {
     match error {
         Error::Bpf { reason, .. } => reason.clone(),
@@ -297,7 +298,7 @@ fn off_cpu() -> Check {
     }
 }
 
-/// From where it is known where a stack ends. `has_programs`: the BPF programs can be loaded.
+/// Checks what determines the end of a stack. `has_programs`: the BPF programs can be loaded.
 fn stack_ends(has_programs: bool) -> Check {
     let name = "ends of stacks";
     if !has_programs {
@@ -325,7 +326,7 @@ fn statistics() -> Check {
     Check::new("BPF run-time statistics", has, Verdict::Reduced, if has { "yes" } else { "refused" }, remedy)
 }
 
-/// What can be done by perf events alone.
+/// Checks what perf events alone can do.
 fn without_bpf() -> Check {
     let name = WITHOUT_BPF;
     let rights = crate::perf_event::Rights::now();
@@ -342,7 +343,7 @@ fn without_bpf() -> Check {
 
 fn kernel_symbols() -> Check {
     let has_addresses = || -> io::Result<bool> {
-        // The first symbols are offsets of per-CPU variables, which may be zero where no address is hidden.
+        // The first symbols are offsets of per-CPU variables, which may be zero even if no address is hidden.
         let text = fs::read_to_string("/proc/kallsyms")?;
         Ok(text.lines().any(|line| !line.starts_with("0000000000000000 ")))
     };
@@ -358,8 +359,8 @@ fn kernel_symbols() -> Check {
 mod tests {
     use super::*;
 
-    /// Check that what is said at the end follows from the checks: everything, less with one command, or a kernel that
-    /// no command changes.
+    /// Check that the summary follows from the checks: everything works, one command would allow more, or no command
+    /// helps this kernel.
     #[test]
     fn conclusions_follow() {
         let check = |name, verdict| Check { name, verdict, detail: "own".into(), remedy: format!("change {name}") };
@@ -404,7 +405,7 @@ mod tests {
         }
     }
 
-    /// Check that every check that is not good says what to do, and that names are not used twice.
+    /// Check that every check that fails says what to do, and that names are unique.
     #[test]
     fn every_finding_has_a_remedy() {
         let checks = probe();

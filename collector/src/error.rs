@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why nothing was, or could be, recorded.
+/// Why nothing was or could be recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,91 +15,91 @@ pub enum Error {
     CommandNotExecutable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The command has no name, or an argument holds a zero byte.
+    /// The command has no name, or an argument contains a zero byte.
     #[error("the command is empty or has an argument with a NUL byte")]
     BadCommand,
-    /// There is no such process.
+    /// No such process.
     #[error("no process with PID {0}; see `ps -e`")]
     NoSuchProcess(u32),
-    /// There is no such thread.
+    /// No such thread.
     #[error("no thread with TID {0}; see `ps -eL`")]
     NoSuchThread(u32),
-    /// The process is another user's, and the program has its rights from its file.
+    /// The process belongs to another user, and the program got its capabilities from its file.
     #[error(
         "{0} belongs to another user: with file capabilities (setcap), fpprof records only your own processes by PID or \
          TID; run it as root, or record with -a, which copies no stacks of other users' processes"
     )]
     ProcessOfOtherUser(u32),
-    /// Stacks that must not be dumped, and the program has its rights from its file.
+    /// Stacks of non-dumpable processes were requested, and the program got its capabilities from its file.
     #[error("with file capabilities (setcap), --include-privileged is not allowed; run fpprof as root")]
     NotOfFileCapabilities,
-    /// There is no such control group.
+    /// No such control group.
     #[error(
         "no such cgroup: {}; pass its directory, or its name below one of these mounts: {mounts}", .asked.display()
     )]
     NoSuchCgroup {
-        /// What was asked for.
+        /// The requested control group.
         asked: PathBuf,
         /// Where hierarchies are mounted.
         mounts: String,
     },
-    /// A hierarchy of version 1 that only groups processes: the kernel does not say of a task where it is in it.
+    /// A hierarchy of version 1 without a controller: the kernel does not expose a task's group in it.
     #[error(
         "cgroup {} is in a hierarchy without a controller, which cannot be sampled; pass a cgroup of another \
          hierarchy, such as cpu or the unified one", .0.display()
     )]
     CgroupWithoutController(PathBuf),
-    /// The kernel gives no real-time priority.
+    /// The kernel refuses the real-time priority.
     #[error(
         "cannot run with real-time priority {priority}: {source}; that needs root, or `ulimit -r {priority}`, and a cgroup \
          that may have real-time threads"
     )]
     Realtime {
-        /// What was asked for.
+        /// The requested priority.
         priority: u8,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// An empty list of processes or threads.
     #[error("no process to record; pass at least one PID")]
     NoProcess,
-    /// A chunk size that cannot be.
+    /// An invalid chunk size.
     #[error("cannot copy {asked} bytes of stack per sample; choose 1 to {max}")]
     StackBytes {
-        /// What was asked for.
+        /// The requested size, bytes.
         asked: u64,
-        /// The limit.
+        /// The limit, bytes.
         max: u64,
     },
-    /// The ring must hold two samples.
+    /// The ring buffer is too small for two samples.
     #[error("a ring buffer of {asked} bytes cannot hold two samples; pass -m {needed} or more")]
     RingTooSmall {
-        /// What was asked for.
+        /// The requested size, bytes.
         asked: u64,
-        /// The smallest that will do.
+        /// The smallest possible size, bytes.
         needed: u64,
     },
-    /// The ring is beyond reason.
+    /// The ring buffer is unreasonably large.
     #[error("a ring buffer of {asked} bytes per CPU is too large; pass -m {max} or less")]
     RingTooLarge {
-        /// What was asked for.
+        /// The requested size, bytes.
         asked: u64,
-        /// The limit.
+        /// The limit, bytes.
         max: u64,
     },
     /// A rate or period of zero.
     #[error("the sampling rate and period must not be 0")]
     ZeroRate,
-    /// The kernel does not allow this rate.
+    /// The kernel does not allow this sampling rate.
     #[error(
         "the kernel does not allow sampling at {asked} Hz; choose at most {max} Hz, or raise the limit: sysctl \
          kernel.perf_event_max_sample_rate={asked}"
     )]
     RateTooHigh {
-        /// What was asked for.
+        /// The requested rate, Hz.
         asked: u64,
         /// `kernel.perf_event_max_sample_rate`.
         max: u64,
@@ -110,15 +110,15 @@ pub enum Error {
         /// Names, such as `CAP_BPF and CAP_PERFMON`.
         missing: &'static str,
     },
-    /// The kernel lacks something.
+    /// The kernel lacks a feature.
     #[error("eBPF needs a kernel with {missing} (this is {kernel})")]
     MissingKernelFeature {
-        /// What, such as an option of its configuration.
+        /// The feature, such as a kernel configuration option.
         missing: &'static str,
         /// `uname -r`.
         kernel: String,
     },
-    /// Stacks cannot be walked in the kernel here.
+    /// The kernel's BPF programs cannot walk by call frame information here.
     #[error("--call-graph cfi needs {needed} (this is {kernel}); use --call-graph dwarf or both")]
     NoCfiWalk {
         /// What is missing.
@@ -126,84 +126,84 @@ pub enum Error {
         /// `uname -r`.
         kernel: String,
     },
-    /// Process ids would not be those the kernel samples.
+    /// In this PID namespace, process IDs differ from those the kernel samples.
     #[error(
         "fpprof runs in a PID namespace, where it cannot see the kernel's process ids; run it on the host, or in a \
          container with --pid=host"
     )]
     PidNamespace,
-    /// The BPF programs were refused.
+    /// The kernel refused the BPF programs.
     #[error(
         "the kernel rejected the BPF programs: {reason} (`fpprof doctor` shows what is missing, -v prints libbpf's \
          log)"
     )]
     Bpf {
-        /// What libbpf and the kernel's verifier said last.
+        /// The last message of libbpf or the verifier.
         reason: String,
-        /// The error they ended with.
+        /// The final error.
         source: libbpf_rs::Error,
     },
-    /// The BPF programs were loaded, but cannot be used.
+    /// The BPF programs were loaded, but could not be set up.
     #[error("the kernel rejected the BPF programs: {what}: {source}")]
     BpfSetup {
-        /// What was wanted.
+        /// The failed action.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// What is asked for needs eBPF, which was refused.
+    /// The request needs eBPF, which was refused.
     #[error("cannot {action} without eBPF: {reason}")]
     NeedsEbpf {
-        /// What was asked for.
+        /// The requested action.
         action: &'static str,
         /// Why eBPF was refused.
         reason: Box<Self>,
     },
-    /// A perf event was refused.
+    /// The kernel refused a perf event.
     #[error("cannot open perf event {event} on CPU {cpu}: {source}; `fpprof doctor` shows what is missing")]
     PerfEvent {
-        /// perf's name of it.
+        /// perf's name of the event.
         event: String,
         /// The CPU.
         cpu: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The processor counts no such thing, or not here.
+    /// The processor has no such counter, or none that is usable here.
     #[error(
         "cannot sample {event}: this machine has no hardware counter (PMU) for it, as is common in virtual machines; \
          sample by the timer (-e cpu-clock), or use a machine with a PMU"
     )]
     NoHardwareEvent {
-        /// perf's name of it.
+        /// perf's name of the event.
         event: String,
     },
-    /// The kernel's list of tracepoints is not there.
+    /// tracefs, the kernel's list of tracepoints, is not mounted.
     #[error("cannot look up {event}: tracefs is not mounted; mount it: mount -t tracefs tracefs /sys/kernel/tracing")]
     TracefsNotMounted {
-        /// What was asked for.
+        /// The requested event.
         event: String,
     },
-    /// It may not be read.
+    /// tracefs may not be read.
     #[error(
         "cannot read tracepoints in {}: {source}; run as root, or let this user read them: mount -o remount,mode=755 \
          {}", .path.display(), .path.display()
     )]
     TracefsRefused {
-        /// Where it is mounted.
+        /// Its mount point.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// There is no such tracepoint.
+    /// No such tracepoint.
     #[error("no tracepoint {event} in this kernel; list them with: cat {}/available_events", .mount.display())]
     NoTracepoint {
-        /// What was asked for.
+        /// The requested event.
         event: String,
         /// Where tracefs is mounted.
         mount: PathBuf,
     },
-    /// The kernel has no probes in programs.
+    /// The kernel does not support uprobes.
     #[error("probes need a kernel with CONFIG_UPROBE_EVENTS (this is {kernel})")]
     MissingProbes {
         /// `uname -r`.
@@ -214,10 +214,10 @@ pub enum Error {
     ProbeFile {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: io::Error,
     },
-    /// The file has no such place.
+    /// The file does not contain the place to probe.
     #[error(
         "{} has no {place}; list its functions with `nm {}` or `nm -D`, or pass an address as \
          0xADDRESS", .file.display(), .file.display()
@@ -225,49 +225,49 @@ pub enum Error {
     NoSuchPlace {
         /// The file.
         file: PathBuf,
-        /// In words: a function, or code at a symbol and offset or at an address.
+        /// The place as text: a function, or code at a symbol and offset or at an address.
         place: String,
     },
-    /// A rate of an event that has none.
+    /// A sampling rate was requested for an event that cannot have one.
     #[error("cannot sample {event} at a rate; use -c N to sample one in N")]
     RateOfOccurrences {
-        /// What was asked for.
+        /// The requested event.
         event: String,
     },
     /// The collector without BPF may not do this.
     #[error("perf events cannot {action}: that needs {missing}")]
     PerfEventRefused {
-        /// What was wanted.
+        /// The refused action.
         action: &'static str,
         /// What would allow it.
         missing: &'static str,
     },
-    /// The kernel does not copy that much.
+    /// The kernel cannot copy that many bytes of stack.
     #[error(
         "perf events cannot copy {asked} bytes of stack; choose a multiple of 8 up to {max}, or record with eBPF, \
          which needs CAP_BPF and CAP_PERFMON"
     )]
     PerfEventStackBytes {
-        /// What was asked for.
+        /// The requested bytes.
         asked: u32,
         /// The kernel's limit.
         max: u32,
     },
-    /// Even the smallest rings are more than this user may lock.
+    /// Even the smallest rings exceed what this user may lock.
     #[error(
         "cannot lock {ring_bytes} bytes for each CPU's ring buffer; use fewer bytes of stack or a smaller buffer \
          (-m), or raise the limit: ulimit -l, or sysctl kernel.perf_event_mlock_kb=4096"
     )]
     LockedMemory {
-        /// The smallest that was tried.
+        /// Bytes of the smallest ring that was tried.
         ring_bytes: usize,
     },
     /// Another system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was wanted.
+        /// The failed action.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The recording could not be started.
@@ -276,22 +276,22 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err`: a failed system call, and what it was for.
+    /// For `map_err`: a failed system call and its purpose.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }
 
-    /// For `map_err`: a failed system call that the BPF programs need, and what it was for.
+    /// For `map_err`: a failed system call that the BPF programs need, and its purpose.
     pub(crate) fn bpf_setup(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::BpfSetup { what, source }
     }
 
-    /// For `map_err`: a failure of libbpf, with what it logged.
+    /// A libbpf failure, with what libbpf logged.
     pub(crate) fn bpf(source: libbpf_rs::Error) -> Self {
         Self::Bpf { reason: crate::bpf::refusal().unwrap_or_else(|| source.to_string()), source }
     }
 
-    /// Whether eBPF was refused, so that perf events may do.
+    /// Whether eBPF was refused, so that perf events may work instead.
     #[must_use]
     pub fn is_about_ebpf(&self) -> bool {
         matches!(

@@ -1,29 +1,30 @@
-//! The control groups of processes that are sampled.
+//! The control groups of sampled processes.
 
 use crate::proc::cgroup_of;
 use fpprof_recording::model::{Cgroup, Fork, Sample, Sideband};
 use rustc_hash::FxHashMap;
 
-/// Whose control groups are in the recording.
+/// Which processes' control groups are in the recording.
 ///
-/// A group is read once when a process is sampled or makes another one for the first time, and once more after an exec: who
-/// starts a program in a group of its own moves the process there before it executes the program. A process that has ended
-/// by then counts as in the group of its parent.
+/// A process's group is read when the process is first sampled or first forks, and again after an exec, because a
+/// launcher moves the new process to its own group before it executes the program. A process that has ended by then
+/// counts as in its parent's group.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    /// Processes that were looked at since their last fork or exec, with as of when.
+    /// Processes whose group was read since their last fork or exec, with the time it applies from.
     told: FxHashMap<u32, u64>,
-    /// Processes forked since the last look at the samples, with when: an earlier sample is of another one with that number.
+    /// Fork times of processes forked since the last pass over the samples: earlier samples belong to a previous
+    /// process with that number.
     forked: FxHashMap<u32, u64>,
-    /// Processes looked at since then because they made another one.
+    /// Processes read since that pass because they forked.
     n_parents: usize,
 }
 
-/// So many processes are looked at between two looks at the samples because they made another one: many may do so fast.
+/// The most processes read between two passes over the samples because they forked: many may do so quickly.
 const MAX_PARENTS: usize = 32;
 
 impl Groups {
-    /// Takes note of an event of a profiled process.
+    /// Notes an event of a profiled process.
     pub(crate) fn apply(&mut self, event: &Sideband) {
         match event {
             Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
@@ -36,7 +37,7 @@ impl Groups {
         }
     }
 
-    /// The group of a sample's process as of the sample, if it is to be told.
+    /// The group of a sample's process as of the sample, if it has yet to be recorded.
     pub(crate) fn due(&mut self, sample: &Sample) -> Option<Sideband> {
         let Sample { pid, tid, time_ns, .. } = *sample;
         let is_told = self.told.get(&pid).is_some_and(|&told_ns| told_ns <= time_ns);
@@ -47,8 +48,8 @@ impl Groups {
         Some(Sideband::Cgroup(Cgroup { time_ns, pid, path: cgroup_of(pid, tid)? }))
     }
 
-    /// The group of a process that makes another one as of just before, if it is to be told: the other one may be gone before
-    /// it can be looked at itself, and what made it may never be sampled.
+    /// The group of a forking process as of just before the fork, if it has yet to be recorded: the child may be gone
+    /// before it can be read itself, and the parent may never be sampled.
     pub(crate) fn due_at_fork(&mut self, event: &Sideband) -> Option<Sideband> {
         let Sideband::Fork(Fork { time_ns, pid, parent_pid, parent_tid, .. }) = *event else { return None };
         if pid == parent_pid || self.n_parents >= MAX_PARENTS || self.told.contains_key(&parent_pid) {
@@ -61,7 +62,7 @@ impl Groups {
         Some(Sideband::Cgroup(Cgroup { time_ns, pid: parent_pid, path }))
     }
 
-    /// Forgets processes that are not known any more: call it after each look at the samples.
+    /// Forgets processes that no longer exist: call it after each pass over the samples.
     pub(crate) fn forget_ended(&mut self, is_known: impl Fn(u32) -> bool) {
         self.forked.clear();
         self.n_parents = 0;
@@ -86,8 +87,8 @@ mod tests {
         Sideband::Comm(Comm { pid, tid: pid, time_ns: 50, comm: Vec::new(), exec, start_ticks: 0 })
     }
 
-    /// Check that a group is told once, as of the first sample, and again after a fork or exec of that process, but not
-    /// after a new thread, another name, or a child; and not if somebody else has told it.
+    /// Check that a group is recorded once, as of the first sample, and again after a fork or exec of that process, but
+    /// not after a new thread, another name, or a child; and not if it was already recorded otherwise.
     #[test]
     fn groups_are_told_once() {
         let own = std::process::id();
@@ -108,8 +109,8 @@ mod tests {
         assert_eq!([55, 54, 54].map(|time_ns| groups.due(&sample(own, time_ns))), [None, told(54), None]);
     }
 
-    /// Check that the group of a process is told when it makes another one for the first time, as of before, but not when it
-    /// makes a thread, nor of more processes than there is time for.
+    /// Check that a process's group is recorded at its first fork, as of just before, but not when it starts a thread,
+    /// nor for more processes than the limit.
     #[test]
     fn parents_are_told_of_when_they_fork() {
         let own = std::process::id();
@@ -128,8 +129,8 @@ mod tests {
         assert!(groups.due_at_fork(&fork(99, 99, own)).is_some());
     }
 
-    /// Check that a sample from before a fork has nothing of the process that has its number now, and that nothing is kept of
-    /// processes that have ended, nor told of them.
+    /// Check that a sample from before a fork gets nothing of the process that has the number now, and that nothing is
+    /// kept or recorded of processes that have ended.
     #[test]
     fn the_dead_have_no_group() {
         let own = std::process::id();

@@ -1,10 +1,10 @@
-//! The machine.
+//! Facts about the machine.
 
 use crate::proc::online_cpus;
 use fpprof_recording::model::Host;
 use std::fs;
 
-/// What is to be said of this machine.
+/// Describes this machine.
 #[must_use]
 pub fn host() -> Host {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -29,7 +29,7 @@ pub(crate) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// Of x86-64 the name; of aarch64 the numbers of maker and part, which is all there is.
+/// The CPU's model name on x86-64; the implementer and part numbers on aarch64, which are all there is.
 fn cpu_model(cpuinfo: &str) -> String {
     let of = |key| value(cpuinfo, key, ':');
     match (of("model name"), of("CPU implementer"), of("CPU part")) {
@@ -50,7 +50,7 @@ fn value<'a>(text: &'a str, key: &str, separator: char) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// Check that a processor without a name is told by its numbers.
+    /// Check that a processor without a name is identified by its numbers.
     #[test]
     fn processors() {
         assert_eq!(cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\n"), "AMD EPYC");

@@ -1,8 +1,8 @@
-//! The dumps of compiled code (jitdump) that processes keep for perf, taken into the recording as they grow.
+//! jitdump files, which processes write for perf about compiled code; they are copied into the recording as they grow.
 //!
-//! A runtime says where its `jit-PID.dump` is by mapping it executable. The file is opened then, by that mapping, and so
-//! in whatever container the process runs in. What is taken are names, addresses, times and call frame information; the code
-//! itself is not.
+//! A runtime announces its `jit-PID.dump` by mapping it executable. The collector then opens the file by that mapping,
+//! and so in whatever container the process runs. It takes names, addresses, times and call frame information, but not
+//! the code.
 
 use crate::parse::{FileParser, Found, JitDumpPosition, ParseTask, ParsedFile};
 use crate::perf_maps::{is_file_of, own_uid};
@@ -16,15 +16,15 @@ use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 
-/// Bytes taken of a dump; a function takes some 100.
+/// The most bytes taken from a dump; a function takes some 100.
 const MAX_DUMP_BYTES: usize = 32 << 20;
-/// Bytes taken of all dumps together, which users share.
+/// The most bytes taken from all dumps together, shared among users.
 const MAX_TOTAL_BYTES: u64 = 128 << 20;
-/// Longest call frame information of one function. V8 and Python write some 100 bytes.
+/// The longest call frame information of one function. V8 and Python write some 100 bytes.
 const MAX_UNWINDING_BYTES: u64 = 1 << 16;
-/// Records of a dump that are looked at.
+/// The most records of a dump that are read.
 const MAX_RECORDS: usize = 2 << 20;
-/// Bytes read at once: most records are passed over.
+/// Bytes per read: most records are skipped.
 const BUFFER_BYTES: usize = 4096;
 
 /// The dumps of profiled processes.
@@ -32,7 +32,7 @@ const BUFFER_BYTES: usize = 4096;
 pub(crate) struct JitDumps {
     dumps: Vec<JitDump>,
     bytes: Shares,
-    /// Of processes that have ended.
+    /// Dumps of ended processes that were not taken completely.
     untaken: Untaken,
 }
 
@@ -42,22 +42,22 @@ impl Default for JitDumps {
     }
 }
 
-/// The dump of a process.
+/// The jitdump of a process.
 #[derive(Debug)]
 pub(crate) struct JitDump {
     pid: u32,
     user: u32,
     identity: FileIdentity,
-    /// When its process was started; `None` if that had ended by then.
+    /// Start time of its process; `None` if that had already ended.
     start_ticks: Option<u64>,
-    /// `None` for what is not read: anyone may call a file so.
+    /// `None` if it must not be read: anyone may give a file such a name.
     file: Option<File>,
     position: JitDumpPosition,
-    /// Whether something follows that was not taken; `None` before the first look.
+    /// Whether more follows that was not taken; `None` before the first look.
     is_cut: Option<bool>,
 }
 
-/// A dump that was looked at for the last time, since its process has ended.
+/// A dump after its last look, because its process has ended.
 #[derive(Debug)]
 pub(crate) struct EndedDump {
     pub(crate) pid: u32,
@@ -65,12 +65,12 @@ pub(crate) struct EndedDump {
     pub(crate) identity: FileIdentity,
 }
 
-/// What became of the dumps that are not whole in the recording.
+/// Number of dumps that are not, or only partly, in the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Untaken {
     /// Not taken.
     pub(crate) refused: u64,
-    /// Taken up to a record that makes no sense or is not whole, or up to a limit.
+    /// Taken up to a malformed or incomplete record, or up to a limit.
     pub(crate) cut: u64,
 }
 
@@ -82,7 +82,7 @@ impl Untaken {
 }
 
 impl JitDump {
-    /// The dump of a user's process, whose mark was opened.
+    /// The dump of a process of `user`, whose marker mapping was opened.
     pub(crate) fn of(mmap: &Mmap, user: u32, file: Option<File>) -> Self {
         let (pid, identity, position) = (mmap.pid, mmap.identity, JitDumpPosition::default());
         Self { pid, user, identity, start_ticks: start_ticks(pid), file, position, is_cut: None }
@@ -94,15 +94,15 @@ impl JitDump {
 }
 
 impl JitDumps {
-    /// Takes from a dump from now on.
+    /// Starts taking from a dump.
     pub(crate) fn add(&mut self, dump: JitDump) {
         self.dumps.push(dump);
     }
 
-    /// Hands on what was written since the last look, each piece as [`Compiled::JitDump`] with a header of its own. Gives the
-    /// dumps of processes that have ended: this was their last look.
+    /// Emits what was written since the last look, each piece as [`Compiled::JitDump`] with a header of its own.
+    /// Returns the dumps of processes that have ended: this was their last look.
     pub(crate) fn look(&mut self, parser: &dyn FileParser, emit: &mut impl FnMut(ModuleBytes)) -> Vec<EndedDump> {
-        // Before they are read: what ends while they are has another look.
+        // Before reading, so that a process that ends meanwhile gets another look.
         let have_ended: Vec<bool> = self.dumps.iter().map(JitDump::has_ended).collect();
         for dump in &mut self.dumps {
             let position = dump.position;
@@ -127,7 +127,7 @@ impl JitDumps {
         ended.into_iter().map(|JitDump { pid, user, identity, .. }| EndedDump { pid, user, identity }).collect()
     }
 
-    /// What had not been taken at the last look at each.
+    /// Dumps not taken completely as of their last look.
     pub(crate) fn untaken(&self) -> Untaken {
         let mut untaken = self.untaken;
         self.dumps.iter().for_each(|dump| untaken.add(dump));
@@ -135,7 +135,7 @@ impl JitDumps {
     }
 }
 
-/// Whether a file is called `jit-NUMBER.dump`. The number says nothing: in a namespace it is another than ours.
+/// Whether a file is called `jit-NUMBER.dump`. The number is not checked: in a PID namespace it differs from ours.
 pub(crate) fn is_dump(path: &[u8]) -> bool {
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
@@ -143,15 +143,15 @@ pub(crate) fn is_dump(path: &[u8]) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
-/// Opens the mapped file if it is a regular one that belongs to the process's user.
+/// Opens the mapped file if it is regular and belongs to the process's user.
 pub(crate) fn open(mmap: &Mmap) -> Option<File> {
     let owner = effective_uid(mmap.pid).unwrap_or_else(own_uid);
     let file = open_mapped(mmap)?.file;
     is_file_of(&file, owner).then_some(file)
 }
 
-/// The records of the dump that have come, behind its header and without their code, at most `room` bytes, and whether
-/// there are more that cannot be taken; `None` if it is no dump, or has become shorter.
+/// The dump's new records after its header and without their code, at most `room` bytes, and whether more follow that
+/// cannot be taken; `None` if it is no dump, or has become shorter.
 pub(crate) fn take(file: &File, position: &mut JitDumpPosition, room: usize) -> Option<(Vec<u8>, bool)> {
     let len = file.metadata().ok()?.len();
     let mut from = BufReader::with_capacity(BUFFER_BYTES, file);
@@ -184,8 +184,8 @@ pub(crate) fn take(file: &File, position: &mut JitDumpPosition, room: usize) -> 
     Some((copy, is_cut))
 }
 
-/// Appends the next record, if it is of a kind that is taken, without its code; `left` bytes of the file are to come.
-/// Gives the bytes it has in the file. `None` if it makes no sense, is not whole, or does not fit.
+/// Appends the next record without its code, if its kind is taken; `left` bytes of the file remain.
+/// Returns its size in the file. `None` if it is malformed, incomplete, or does not fit.
 fn copy_record(from: &mut BufReader<&File>, left: u64, copy: &mut Vec<u8>, room: usize) -> Option<u64> {
     let mut prefix = [0; PREFIX_BYTES];
     if left < PREFIX_BYTES as u64 {

@@ -1,26 +1,27 @@
-//! The collector: it records what programs do on this machine, with eBPF where it may, else by perf events alone.
+//! The collector: it records what programs do on this machine, with eBPF if allowed, else with perf events alone.
 //!
-//! [`record`] takes a [`Request`] and a sink, and writes a recording ([`fpprof_recording`]) until the target ends, the time
-//! is over, or a [`StopFlag`] is set. [`doctor::probe`] says what of that this kernel and this user can do.
+//! [`record`] takes a [`Request`] and a sink, and writes a recording ([`fpprof_recording`]) until the target ends, the
+//! time is over, or a [`StopFlag`] is set. [`doctor::probe`] reports what this kernel and this user support.
 //!
-//! **What you provide:** for eBPF, root, or `CAP_BPF` and `CAP_PERFMON` (and `CAP_SYS_PTRACE` to attach to the processes of
-//! others); a kernel of 5.17 or later with BTF, on x86-64 or aarch64; the sink, best the file itself. Perf events
-//! alone need nothing for processes of one's own (`perf_event/` says what they lack).
+//! **What you provide:** for eBPF, root, or `CAP_BPF` and `CAP_PERFMON` (and `CAP_SYS_PTRACE` to attach to other users'
+//! processes); a kernel of 5.17 or later with BTF, on x86-64 or aarch64; the sink, preferably the file itself. Perf
+//! events alone need no rights for one's own processes (`perf_event/` lists their limits).
 //!
-//! **What you get in turn:** nothing of the target runs if it cannot be recorded; samples from its first instruction on,
-//! and none of this process; every tick of every CPU in exactly one place of the balance; and a kernel without a trace of
-//! us afterwards.
+//! **What you get in turn:** nothing of the target runs if it cannot be recorded; samples from its first instruction
+//! on, and none of this process; every tick of every CPU in exactly one place of the balance; and nothing left in the
+//! kernel afterwards.
 //!
-//! **How it works.** With eBPF, one event fires on each CPU, and a BPF program takes the sample: user registers, the stack from the
-//! stack pointer up to its end or to a limit, a frame-pointer chain walked in that copy, and the kernel's chain. It writes
-//! them in place into the CPU's ring, which is shared memory. perf's process events come beside them. The reader joins
-//! all of it in the order of time, and names files by device, inode and build id. Beside it a thread looks for those that are
-//! gone, and keeps them.
+//! **How it works.** With eBPF, one event fires on each CPU, and a BPF program takes the sample: user registers, the
+//! stack from the stack pointer up to its end or to a limit, a frame-pointer chain walked in that copy, and the
+//! kernel's chain. It writes them in place into the CPU's ring buffer, which is shared memory. perf's process events
+//! arrive separately. The reader merges everything by time, and identifies files by device, inode and build ID. A
+//! separate thread looks for files that are gone, and keeps their contents.
 //!
 //! **What it is not for:** unwinding, symbols, or reading recordings on other machines.
 //!
-//! Memory: the rings (see [`Request::ring_bytes`]) and slack behind each of their segments, 2 MiB for process events for
-//! each CPU (512 KiB with more than 16), and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
+//! Memory: the ring buffers (see [`Request::ring_bytes`]) and slack after each of their segments, 2 MiB for process
+//! events for each CPU (512 KiB with more than 16), and what the writer takes (see
+//! [`fpprof_recording::RecordingWriter`]).
 mod arch;
 mod bpf;
 mod cgroup;
@@ -71,5 +72,5 @@ pub use request::{
 pub use sys::StopFlag;
 pub use walk::walk_copied_stack;
 
-/// Most bytes of stack that can be copied for one sample.
+/// The most bytes of stack that can be copied for one sample.
 pub const MAX_STACK_BYTES: u64 = bpf::MAX_CHUNK_BYTES;

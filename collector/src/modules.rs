@@ -1,8 +1,8 @@
 //! Files that may be gone when the recording is analysed.
 //!
-//! Every file that is mapped executable is opened once, when its mapping is made. Those whose path does not lead to them, or
-//! soon does not any more (deleted, replaced, memfd, another mount namespace), are put into the recording: the saver, a
-//! thread of its own, looks for them, so that who reads the rings never waits for it.
+//! Every file that is mapped executable is opened once, when it is mapped. Files that are not, or soon no longer, at
+//! their path (deleted, replaced, memfd, another mount namespace) are copied into the recording. A separate thread, the
+//! saver, looks for them, so that the ring buffer reader never waits.
 
 mod reduce;
 mod saver;
@@ -26,29 +26,29 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Files kept open at a time. Of this and all below, a user has half at most.
+/// The most files kept open at a time. A single user gets at most half of this and of the limits below.
 const MAX_OPEN: u64 = 8192;
-/// Files remembered at all; a process that makes more and runs each of them is up to no good.
+/// The most files tracked at all; a process that creates more and runs each of them is suspect.
 const MAX_FILES: u64 = 131_072;
-/// Processes whose tables of compiled code are looked for at a time.
+/// The most processes whose tables of compiled code are looked for at a time.
 const MAX_TABLES: u64 = 2048;
-/// Dumps of compiled code that are kept open.
+/// The most dumps of compiled code kept open.
 const MAX_DUMPS: u64 = 512;
-/// So long a deleted file is remembered: one that is mapped again later is put into the recording again.
+/// How long a deleted file is remembered: one that is mapped again later is copied into the recording again.
 const DELETED_FILES_KEPT: Duration = Duration::from_secs(60);
 
 /// The files mapped executable by profiled processes.
 #[derive(Debug)]
 pub(crate) struct Modules {
     files: FxHashMap<FileKey, Option<BuildId>>,
-    /// Those of them that were deleted, when that was seen, and whose they are.
+    /// Deleted files among them, with the time that was seen, and their users.
     deleted: VecDeque<(Instant, FileKey, u32)>,
-    /// Whose the processes are; `None` of those that are left out.
+    /// Users of the processes; `None` for processes left out.
     tables: FxHashMap<u32, Option<u32>>,
     dumps: FxHashSet<(u32, FileKey)>,
     shares: AllShares,
     n_over: Omitted,
-    /// The 32-bit vDSO is in the recording, if it is to be had.
+    /// Whether the 32-bit vDSO is in the recording, if it is available.
     has_vdso32: bool,
     saver: FileSaver,
     kernel: KernelSymbols,
@@ -56,7 +56,7 @@ pub(crate) struct Modules {
     calls: BlockingCalls,
 }
 
-/// What users have of each.
+/// What each user has of each limit.
 #[derive(Debug)]
 struct AllShares {
     open: Shares,
@@ -65,24 +65,24 @@ struct AllShares {
     dumps: Shares,
 }
 
-/// A file without its build id, which is only known once it was read.
+/// Identity of a file without its build ID, which is known only after reading the file.
 type FileKey = (u32, u32, u64, u64);
 
-/// The generation is only known of mappings the kernel told of.
+/// The generation is only known for mappings that the kernel reported.
 fn key_of(identity: &FileIdentity) -> FileKey {
     (identity.dev_major, identity.dev_minor, identity.inode, identity.inode_generation)
 }
 
-/// A process's dump is one file, whoever told of its mapping.
+/// Leaves out the generation: the mapping of a dump may be reported by the kernel or read from `/proc`.
 fn dump_key(pid: u32, identity: &FileIdentity) -> (u32, FileKey) {
     (pid, key_of(&FileIdentity { inode_generation: 0, ..*identity }))
 }
 
 impl Modules {
-    /// Keeps at most half of the `open_files` that this process may have.
+    /// Keeps at most half of this process's limit of `open_files` open.
     ///
     /// # Errors
-    /// If there can be no more threads.
+    /// If the saver thread cannot be started.
     pub(crate) fn new(open_files: u64, parser: &Arc<dyn FileParser>) -> Result<Self, Error> {
         Ok(Self {
             files: FxHashMap::default(),
@@ -104,7 +104,7 @@ impl Modules {
         })
     }
 
-    /// Takes note of a mapping, and adds the build id of its file, read from it when it is first mapped.
+    /// Notes a mapping, and adds the build ID of its file, which is read when the file is first mapped.
     pub(crate) fn note(&mut self, mmap: &mut Mmap) {
         if mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 {
             return;
@@ -152,7 +152,7 @@ impl Modules {
         opened
     }
 
-    /// Takes note of a process that runs code of no file.
+    /// Notes a process that runs code without a file.
     fn note_table(&mut self, pid: u32) {
         self.give_back_done();
         if self.tables.contains_key(&pid) {
@@ -176,12 +176,12 @@ impl Modules {
         }
     }
 
-    /// Takes note of a stack of the kernel's.
+    /// Notes a kernel chain.
     pub(crate) fn note_kernel(&mut self, chain: &[u64]) {
         self.kernel.note(chain);
     }
 
-    /// Takes note of a mapping that is the mark of a dump, which is no code.
+    /// Notes a mapping if it is a jitdump marker, which is no code.
     fn note_dump(&mut self, mmap: &Mmap) -> bool {
         let key = dump_key(mmap.pid, &mmap.identity);
         if self.dumps.contains(&key) {
@@ -199,14 +199,14 @@ impl Modules {
         true
     }
 
-    /// Has the saver look for what is gone by now, and for code that was compiled since it looked last.
+    /// Has the saver look for files that are gone, and for newly compiled code.
     pub(crate) fn look(&mut self) {
         self.give_back_done();
         self.forget_deleted(Instant::now());
         self.saver.send(Job::Look);
     }
 
-    /// Gives back what was taken for what the saver does not need any more.
+    /// Returns the shares of what the saver no longer needs.
     fn give_back_done(&mut self) {
         for done in self.saver.done() {
             match done {
@@ -240,13 +240,13 @@ impl Modules {
         }
     }
 
-    /// What is to be put into the recording, if something is ready.
+    /// The next module for the recording, if one is ready.
     pub(crate) fn ready(&self) -> Option<PackedModule> {
         self.saver.ready()
     }
 
-    /// Hands on the names of the kernel's functions, and all that cannot be found by its path any more and is not in the
-    /// recording yet; says of how many that was impossible.
+    /// Emits the names of kernel functions, and every file that is no longer at its path and not in the recording yet;
+    /// returns how many could not be kept.
     pub(crate) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> Omitted {
         if let Some(names) = std::mem::take(&mut self.kernel).finish() {
             self.saver.send(Job::Bytes(names));

@@ -1,4 +1,4 @@
-//! Facts about a recording that are no errors.
+//! Facts about a recording that are not errors.
 
 use crate::sideband::MAPPINGS_A_SECOND;
 use std::borrow::Cow;
@@ -7,89 +7,92 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// So many samples in the kernel have no kernel stack, though asked for: the kernel gave none.
+    /// Number of samples in the kernel without a kernel stack, though requested: the kernel gave none.
     KernelStacksMissing(u64),
-    /// The end of so many stacks could not be found out; as many bytes were copied as could be read.
+    /// Number of stacks whose end could not be determined; as many bytes were copied as could be read.
     StackEndUnknown(u64),
-    /// So many ticks of the timer never reached the sampling program: it came late, or other BPF programs ran. They count
-    /// nowhere in the balance; the number is an estimate from time and rate.
+    /// Number of timer ticks that never reached the sampling program: it came late, or other BPF programs ran. They are
+    /// not in the balance; the number is an estimate from time and rate.
     TicksMissing(u64),
-    /// So many occurrences of the event that the kernel counted did not run the sampling program: it runs none while the
-    /// CPU is in another program, or in a map's system call. They count nowhere in the balance; the number is exact.
+    /// Number of event occurrences that the kernel counted without running the sampling program: it runs none while the
+    /// CPU is in another program, or in a map's system call. They are not in the balance; the number is exact.
     OccurrencesMissing(u64),
-    /// About so many overflows of the processor's counter did not run the sampling program, for the same reasons. They count
-    /// nowhere in the balance; the number is an estimate from what was counted.
+    /// Number of counter overflows that did not run the sampling program, for the same reasons. They are not in the
+    /// balance; the number is an estimate from the count.
     OverflowsMissing(u64),
-    /// The processor's counter counted in so many per cent of the time only, because others use it as well.
+    /// The percentage of the time that the hardware counter was counting, because others use it as well.
     CounterShared(u64),
-    /// So many CPUs came online during the recording, and were not sampled.
+    /// Number of CPUs that came online during the recording and were not sampled.
     CpusNotSampled(u64),
-    /// The kernel did not say what became of CPUs: those that came online, or went offline and came back, were not
-    /// sampled from then on.
+    /// The kernel did not report CPU changes: CPUs that came online, or went offline and came back, were not sampled
+    /// from then on.
     CpusNotWatched,
-    /// So many CPUs came online during the recording, and were sampled from then on. What processes did on them in the
-    /// moment before may be missing.
+    /// Number of CPUs that came online during the recording and were sampled from then on. What processes did on them
+    /// just before may be missing.
     CpusJoined(u64),
-    /// So many CPUs came online during the recording and have no ring, because their numbers are higher than any there was
-    /// in the beginning: their ticks are counted as lost, `no_ring`.
+    /// Number of CPUs that came online during the recording and have no ring, because their numbers are higher than any
+    /// at the start: their ticks are counted as lost, `no_ring`.
     CpusWithoutRing(u64),
-    /// So many processes were not followed, because the table of profiled processes was full.
+    /// Number of processes that were not followed because the table of profiled processes was full.
     ProcessesNotFollowed(u64),
-    /// So many processes could not be read from `/proc`, because they were gone or not ours to read.
+    /// Number of processes that could not be read from `/proc` because they were gone or access was denied.
     ProcessesUnreadable(u64),
-    /// So many files would be needed by their bytes, because they were deleted or replaced, but could not be kept.
+    /// Number of files whose bytes would be needed, because they were deleted or replaced, but could not be kept.
     FilesNotKept(u64),
     /// The command did not end on SIGTERM and was left running.
     TargetStillRuns,
     /// The recording could not be written to the end (errno).
     EndNotWritten(i32),
-    /// So many stacks were copied in part only, because the ring was filling up.
+    /// Number of stacks copied only partly because the ring buffer was filling up.
     StacksShed(u64),
-    /// So many threads were still blocked when the recording ended: the time up to then is in it.
+    /// Number of threads still blocked when the recording ended: the time up to then is in it.
     StillBlocked(u64),
-    /// So many threads that were blocked when the recording began were not followed: the table of blocked threads was full.
+    /// Number of threads blocked when the recording began that were not followed: the table of blocked threads was
+    /// full.
     WaitsNotFollowed(u64),
-    /// So many times of losses could not be written; the losses are counted.
+    /// Number of gaps that could not be written; the losses themselves are counted.
     GapsDropped(u64),
-    /// Ticks in the kernel were neither sampled nor counted, as this user may not see them.
+    /// Ticks in the kernel were neither sampled nor counted, because this user may not see them.
     KernelNotSampled,
-    /// The rings of the CPUs are smaller than wanted, so many bytes each: this user may lock no more memory.
+    /// Bytes of each CPU's ring, which is smaller than wanted: this user may lock no more memory.
     SmallRings(usize),
-    /// So many processes left the recording when they executed a program with other rights (setuid): the kernel took their
-    /// events away.
+    /// Number of processes that left the recording when they executed a setuid program: the kernel removed their
+    /// events.
     EventsRemovedByExec(u64),
-    /// So many tables and dumps of compiled code were there and were not taken: no regular file of their process's user,
-    /// mounted over or under a second name, too large, or no such dump.
+    /// Number of tables and dumps of compiled code that were there but not taken: no regular file of their process's
+    /// user, mounted over or with a second link, too large, or malformed.
     TablesRefused(u64),
-    /// So many dumps of compiled code were taken up to a record that makes no sense or is not whole, or up to a limit.
+    /// Number of dumps of compiled code taken only up to a malformed or incomplete record, or up to a limit.
     DumpsCut(u64),
-    /// The parser of the request failed so many times on a file of the profiled programs.
+    /// Number of times the request's parser failed on a file of the profiled programs.
     ParserFailed(u64),
-    /// The time in BPF programs could not be measured, though asked for: this user may not have the kernel do so.
+    /// The time in BPF programs could not be measured, though requested: this user may not turn on the kernel's
+    /// statistics.
     StatisticsRefused,
-    /// So many mappings of files have no build id, and their files are not kept if they are deleted or replaced: there were too
-    /// many, of one user or of all.
+    /// Number of file mappings without a build ID, whose files are not kept if they are deleted or replaced: there were
+    /// too many, for one user or in total.
     FilesOverLimit(u64),
-    /// So many processes with compiled code, or dumps of it, were not looked at: there were too many, of one user or of all.
+    /// Number of processes with compiled code, or of their dumps, not looked at: there were too many, for one user or
+    /// in total.
     TablesOverLimit(u64),
-    /// So many files were not looked at, as others of the same user had been waited for too long.
+    /// Number of files not looked at because others of the same user had taken too long.
     FilesTooSlow(u64),
-    /// So many files were not parsed, as the parser of the request had failed too often on files of their user, or of all.
+    /// Number of files not parsed because the request's parser had failed too often on files of their user, or on all.
     FilesNotParsed(u64),
-    /// Of processes that made mappings too fast, so many mappings were not recorded. So many samples of such processes were
-    /// taken before what they had mapped was read again.
+    /// Processes created mappings too fast, so some mappings were not recorded. Samples of such processes may precede
+    /// the re-reading of their mappings.
     MappingsNotRecorded {
-        /// Mappings.
+        /// Mappings not recorded.
         mappings: u64,
-        /// Samples.
+        /// Samples taken before the mappings were read again.
         samples: u64,
     },
-    /// Process events were given up because the recording could not be written.
+    /// Number of process events dropped because the recording could not be written.
     ProcessEventsDropped(u64),
 }
 
 impl Note {
-    /// Of how many it speaks, and what it says of them.
+    /// The count it is about, if any, and its text.
     fn text(&self) -> (Option<u64>, Cow<'static, str>) {
         let n_words = |n: &u64, words: &'static str| (Some(*n), Cow::from(words));
         match self {

@@ -1,8 +1,8 @@
-//! Parsing of what profiled programs control: their ELF files, and the files in which they describe compiled code.
+//! Parsing of files that profiled programs control: their ELF files, and the files that describe compiled code.
 //!
-//! The collector opens such files and reads nothing of them itself: each goes to the [`FileParser`] of the request, with what
-//! is to be taken from it. A caller with privileges provides a parser that hands the file to a process without any, which
-//! calls [`parse`].
+//! The collector opens such files but never reads them itself: it hands each to the request's [`FileParser`], with the
+//! task to perform. A privileged caller provides a parser that passes the file to an unprivileged process, which calls
+//! [`parse`].
 
 mod here;
 mod rules;

@@ -1,8 +1,8 @@
-//! The tables of compiled code that processes keep for perf, taken into the recording as they grow.
+//! Perf maps: the tables of compiled code that processes write for perf, copied into the recording as they grow.
 //!
-//! A runtime that compiles while it runs writes `/tmp/perf-PID.map`, as it sees `/tmp` and its own pid. The directory is
-//! held from the moment the process first has executable memory without a file, so that the table of a process that has
-//! ended meanwhile is found in whatever container it ran in. When that was too late the table in our own `/tmp` counts.
+//! A JIT runtime writes `/tmp/perf-PID.map`, with `/tmp` and the pid as the runtime sees them. The directory is held
+//! open from when the process first has executable memory without a file, so that the table of a process that has ended
+//! is found in whatever container it ran. If that was too late, the table in our own `/tmp` is used.
 
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::proc::{BlockingCalls, Place, effective_uid, inner_pid, start_ticks};
@@ -18,19 +18,19 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Largest table that is taken.
+/// The largest table taken.
 const MAX_MAP_BYTES: u64 = 64 << 20;
-/// Bytes of all tables together, which users share.
+/// The most bytes of all tables together, shared among users.
 const MAX_TOTAL_BYTES: u64 = 256 << 20;
-/// Bytes of a table that are read at once. A longer line is where it ends, and is refused.
+/// Bytes of a table read at once. A table is refused at a longer line.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// The processes that run code of no file.
+/// Processes that run code without a file.
 #[derive(Debug)]
 pub(crate) struct PerfMaps {
     processes: BTreeMap<u32, Table>,
     bytes: Shares,
-    /// Tables of processes that have ended that were not taken.
+    /// Tables of ended processes that were not taken.
     n_refused: u64,
 }
 
@@ -45,17 +45,17 @@ impl Default for PerfMaps {
 struct Table {
     place: Place,
     directory: Option<Arc<Directory>>,
-    /// When its process was started; `None` if that had ended by then.
+    /// Start time of its process; `None` if that had already ended.
     start_ticks: Option<u64>,
-    /// Of the file that was read last: its inode, and how far.
+    /// Inode of the file last read, and the number of bytes read.
     read: (u64, u64),
     is_refused: bool,
 }
 
-/// `/tmp` of a process.
+/// The `/tmp` of a process.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// Open as a path only.
+    /// Opened with `O_PATH`.
     tmp: File,
     /// The pid as the process sees it.
     inner_pid: u32,
@@ -65,19 +65,19 @@ pub(crate) struct Directory {
 /// Whether a mapping may hold compiled code.
 pub(crate) fn is_code_of_no_file(mmap: &Mmap) -> bool {
     let is_anonymous = mmap.identity.inode == 0 && mmap.path.starts_with(b"//anon");
-    // Some runtimes map the same memory twice, writable and executable, and need a file of no name for it.
+    // Some runtimes map the same memory twice, writable and executable, and need an unnamed file for that.
     is_anonymous || mmap.path.starts_with(b"/memfd:")
 }
 
 impl PerfMaps {
-    /// Looks for the table of a process from now on.
+    /// Starts looking for the table of a process.
     pub(crate) fn add(&mut self, pid: u32, place: Place, directory: Option<Directory>) {
         let (directory, start_ticks) = (directory.map(Arc::new), start_ticks(pid));
         self.processes.insert(pid, Table { place, directory, start_ticks, read: (0, 0), is_refused: false });
     }
 
-    /// Hands on what was written since the last look, each piece as [`Compiled::PerfMap`]. Gives the processes that have
-    /// ended: theirs was the last look.
+    /// Emits what was written since the last look, each piece as [`Compiled::PerfMap`]. Returns the processes that have
+    /// ended: this was their last look.
     pub(crate) fn look(
         &mut self,
         calls: &mut BlockingCalls,
@@ -86,7 +86,7 @@ impl PerfMaps {
     ) -> Vec<u32> {
         let mut ended = Vec::new();
         for (&pid, table) in &mut self.processes {
-            // Before its table is read: what ends while that is has another look.
+            // Before its table is read, so that a process that ends meanwhile gets another look.
             if start_ticks(pid).is_none_or(|ticks| table.start_ticks != Some(ticks)) {
                 ended.push(pid);
             }
@@ -117,8 +117,8 @@ impl PerfMaps {
 }
 
 impl Table {
-    /// Hands on the lines that have come; says whether there was room for them, and for each in a piece. A file that is another, or has become
-    /// shorter, is read from its beginning: later lines count.
+    /// Emits the new lines; returns whether there was room for all of them, and for each in a piece. If the file is
+    /// another one, or has become shorter, reads it from its beginning: later lines take precedence.
     fn take(
         &mut self,
         map: &MapFile,
@@ -137,7 +137,7 @@ impl Table {
             let parsed = parser.parse(file, self.place.user(), ParseTask::PerfMap { offset: self.read.1 });
             let Some(ParsedFile { found: Found::Lines(bytes), bytes: lines }) = parsed else { return false };
             if bytes == 0 {
-                // Its last line, which is being written; or one that is too long.
+                // Its last line, which is still being written; or one that is too long.
                 return len.saturating_sub(self.read.1) < PIECE_BYTES as u64;
             }
             self.read.1 = self.read.1.saturating_add(bytes);
@@ -164,7 +164,8 @@ fn open_path(path: impl AsRef<Path>) -> Option<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path).ok()
 }
 
-/// `/tmp` as processes with this root directory see it: links in it, which may be of any user's making, lead nowhere else.
+/// `/tmp` as processes with this root directory see it: links in it, which any user may have created, cannot lead
+/// outside.
 fn tmp_below(root: &Path) -> Option<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat2(open_path(root)?, "tmp", flags, Mode::empty(), ResolveFlags::IN_ROOT).ok().map(File::from)
@@ -174,7 +175,7 @@ fn tmp_below(root: &Path) -> Option<File> {
 #[derive(Debug)]
 enum AtPath {
     Missing,
-    /// Something that is not read: anyone may write to `/tmp`.
+    /// Something that must not be read: anyone may write to `/tmp`.
     Refused,
     Opened(MapFile),
 }
@@ -188,23 +189,23 @@ struct MapFile {
 }
 
 impl MapFile {
-    /// If it is a regular file of this owner, without a second name.
+    /// The table, if it is a regular file of this owner with a single link.
     fn of(file: File, owner: u32) -> Option<Self> {
         let metadata = file.metadata().ok().filter(|metadata| is_regular_of(metadata, owner))?;
         Some(Self { file, inode: metadata.ino(), len: metadata.len() })
     }
 }
 
-/// The user we run as; root if that cannot be found out.
+/// The user this process runs as; root if unknown.
 pub(crate) fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
 }
 
-/// Opens the table in a directory if it is a regular file of `owner`. No link is followed, and nothing that is mounted over
-/// the name: in a user namespace anyone can mount a file there that only we may read.
+/// Opens the table in a directory if it is a regular file of `owner`. Follows neither links nor mounts over the name:
+/// in a user namespace, anyone can mount a file there that only we may read.
 ///
 /// # Sources
-/// openat2(2). `dso__load` in `tools/perf/util/symbol.c` of Linux refuses maps of other owners, root's excepted.
+/// openat2(2). `dso__load` in `tools/perf/util/symbol.c` of Linux refuses maps of other owners, except root's.
 fn open(tmp: impl AsFd, pid: u32, owner: u32) -> AtPath {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -215,7 +216,8 @@ fn open(tmp: impl AsFd, pid: u32, owner: u32) -> AtPath {
     }
 }
 
-/// Whether a file is a regular one of this owner, without a second name: that may lie where the owner did not mean it to.
+/// Whether a file is a regular one of this owner with a single link: a second link may be where the owner did not
+/// intend it.
 pub(crate) fn is_file_of(file: &File, owner: u32) -> bool {
     file.metadata().is_ok_and(|metadata| is_regular_of(&metadata, owner))
 }
@@ -224,8 +226,8 @@ fn is_regular_of(metadata: &Metadata, owner: u32) -> bool {
     metadata.is_file() && metadata.uid() == owner && metadata.nlink() <= 1
 }
 
-/// The whole lines from a place in the table on that name a function, and how many bytes the whole lines there have: its
-/// program may be writing still.
+/// The complete lines of a table from an offset on that name a function, and the size of all complete lines there: the
+/// program may still be writing.
 pub(crate) fn whole_lines(file: &File, from: u64) -> Option<(Vec<u8>, u64)> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut filled = 0;
@@ -258,7 +260,7 @@ mod tests {
         MapFile::of(file.try_clone().unwrap(), own_uid()).unwrap()
     }
 
-    /// The tables of processes, and how many were not taken.
+    /// Takes the tables of processes; also returns how many were not taken.
     fn taken(pids: &[u32]) -> (Vec<ModuleBytes>, u64) {
         let (mut maps, mut found) = (PerfMaps::default(), Vec::new());
         pids.iter().for_each(|&pid| maps.add(pid, Place::below_root_of(pid), Directory::of(pid)));
@@ -266,8 +268,8 @@ mod tests {
         (found, maps.n_refused())
     }
 
-    /// Check that the table of a process with code of no file is taken up to its last whole line, that a process without
-    /// such code is not looked at, and that a link in its place is not followed.
+    /// Check that the table of a process with code without a file is taken up to its last complete line, that a process
+    /// without such code is ignored, and that a link in the table's place is not followed.
     #[test]
     fn tables_are_taken() {
         let pid = std::process::id();
@@ -309,7 +311,8 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
-    /// Check that each line is taken once, as soon as it is whole, and that a table that is made anew is taken anew.
+    /// Check that each line is taken once, as soon as it is complete, and that a re-created table is taken from its
+    /// beginning.
     #[test]
     fn tables_are_taken_as_they_grow() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(pieces, ["1000 10 f\n", "", "2000 10 g\n3000 10 h\n", "", "1000 10 f\n"]);
     }
 
-    /// Check that a table of another owner or with a second name is refused.
+    /// Check that a table of another owner or with a second link is refused.
     #[test]
     fn owners_are_checked() {
         let dir = tempfile::tempdir().unwrap();
@@ -343,7 +346,7 @@ mod tests {
         assert!(matches!(open(7, own), AtPath::Refused));
     }
 
-    /// Check that a link in the place of a root directory's `/tmp` leads to a directory below that root, or nowhere.
+    /// Check that a link in place of a root directory's `/tmp` leads to a directory below that root, or nowhere.
     #[test]
     fn links_stay_below_the_root() {
         let root = tempfile::tempdir().unwrap();
@@ -355,7 +358,7 @@ mod tests {
         assert_eq!(inode, Some(below.metadata().unwrap().ino()));
     }
 
-    /// Check that of a file only the lines of a table are taken.
+    /// Check that only lines that belong to a table are taken.
     #[test]
     fn only_lines_of_a_table_are_taken() {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -365,8 +368,8 @@ mod tests {
         assert_eq!(whole_lines(file.as_file(), 0).unwrap().0, b"1000 10 f\n0x3000 0x8 g h\n");
     }
 
-    /// Check that a table that is too large is not taken in part, and one with a line that is too long up to there, and that
-    /// neither counts as taken.
+    /// Check that a table that is too large is not taken at all, one with a line that is too long up to that line, and
+    /// that neither counts as taken.
     #[test]
     fn large_tables_are_refused() {
         let file = tempfile::tempfile().unwrap();

@@ -1,4 +1,4 @@
-//! What can be known to fail before anything runs.
+//! Checks of what can be known to fail before anything runs.
 
 use crate::bpf::{Filter, Layout, LayoutError, ProgramConfig, WaitSpec};
 use crate::cgroup::Cgroup;
@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A request that was found possible as far as one can know beforehand.
+/// A request that is possible as far as can be known beforehand.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: ProgramConfig,
@@ -117,12 +117,12 @@ pub(crate) fn check_target(request: &Request) -> Result<Option<Command>, Error> 
     }
 }
 
-/// What a caller may not do who has no rights but those of the program's file.
+/// Fails if the request needs more than its caller may do without the capabilities of the program's file.
 fn check_user(request: &Request, user: u32) -> Result<(), Error> {
     let (Target::Pids(ids) | Target::Threads(ids)) = &request.target else {
         return if request.include_privileged { Err(Error::NotOfFileCapabilities) } else { Ok(()) };
     };
-    // One that is gone is refused as such.
+    // A process that is gone is refused as such.
     let of_others = ids.iter().find(|&&id| is_of_user(id, user) == Some(false));
     match of_others {
         Some(&id) => Err(Error::ProcessOfOtherUser(id)),
@@ -131,7 +131,7 @@ fn check_user(request: &Request, user: u32) -> Result<(), Error> {
     }
 }
 
-/// As `execvp` does: a name with a slash is a path, any other is looked up.
+/// Finds a program as `execvp` does: a name with a slash is a path, any other is looked up in `PATH`.
 fn find_program(name: &OsStr) -> Result<PathBuf, Error> {
     let refused =
         |path: PathBuf, errno| Error::CommandNotExecutable { path, source: io::Error::from_raw_os_error(errno) };
@@ -188,8 +188,8 @@ fn check_walk(mode: CaptureMode) -> Result<(), Error> {
     }
 }
 
-/// What of the kernel or the processor is missing for walks by call frame information, if those are asked for: rules are
-/// those of x86-64, and the tree in which code is looked up came with Linux 6.1.
+/// What the kernel or the processor lacks for walks by call frame information, if requested: rules are for x86-64 only,
+/// and the tree that is used to look up code came with Linux 6.1.
 pub(crate) fn missing_for_walk(mode: CaptureMode) -> Option<&'static str> {
     match mode {
         CaptureMode::Cfi { .. } if cfg!(not(target_arch = "x86_64")) => Some("an x86-64 processor"),
@@ -198,17 +198,17 @@ pub(crate) fn missing_for_walk(mode: CaptureMode) -> Option<&'static str> {
     }
 }
 
-/// How this kernel lets waits be sampled: `sched_exit` came with Linux 6.15.
+/// How waits are sampled on this kernel: `sched_exit` came with Linux 6.15.
 pub(crate) fn wait_spec(least_ns: u64) -> WaitSpec {
     WaitSpec { least_ns, stacks_at_block: !has_kernel_type("btf_trace_sched_exit_tp") }
 }
 
-/// Whether the running kernel has a type of this name; `false` too where its types cannot be read.
+/// Whether the running kernel has a typedef of this name; also `false` if its BTF cannot be read.
 fn has_kernel_type(name: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<types::Typedef<'_>>(name).is_some())
 }
 
-/// The same of a structure.
+/// Like [`has_kernel_type`], for a structure.
 fn has_kernel_struct(name: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<types::Struct<'_>>(name).is_some())
 }
@@ -219,8 +219,8 @@ fn has_kernel_struct(name: &str) -> bool {
 /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
 const INITIAL_PID_NAMESPACE: u64 = 0xeffffffc;
 
-/// Whether anything is missing that the BPF programs cannot do without. Whether the kernel takes them is seen when they are
-/// loaded.
+/// Fails if anything is missing that the BPF programs depend on. Whether the kernel accepts them is only known when
+/// they are loaded.
 pub(crate) fn check_machine() -> Result<(), Error> {
     let capabilities = Capabilities::effective();
     let missing = match (capabilities.has(Capabilities::BPF), capabilities.has(Capabilities::PERFMON)) {
@@ -242,12 +242,12 @@ pub(crate) fn check_machine() -> Result<(), Error> {
     }
 }
 
-/// Whether this process's pids are those the kernel samples.
+/// Whether this process sees the pids that the kernel samples.
 pub(crate) fn is_initial_pid_namespace() -> io::Result<bool> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino() == INITIAL_PID_NAMESPACE)
 }
 
-/// perf's name of the event that recordings of this machine sample by when nothing is said.
+/// perf's name of the event that recordings on this machine use by default.
 ///
 /// # Errors
 /// If no event can be opened.
@@ -256,7 +256,7 @@ pub fn sampling_event() -> Result<String, Error> {
     Ok(choose_event(None, cpu, Sampling::FrequencyHz(1))?.name().to_owned())
 }
 
-/// What was requested; else cycles where the processor counts them, else a timer.
+/// The requested event; else cycles if the processor counts them, else a timer.
 fn choose_event(requested: Option<Event>, cpu: u32, sampling: Sampling) -> Result<Event, Error> {
     let event = requested.clone().unwrap_or_else(Event::cycles);
     match PerfEvent::sampling(cpu, &event, sampling) {

@@ -1,4 +1,4 @@
-//! What this process may do on behalf of its caller, and dropping what sampling does not need before it begins.
+//! What this process may do on behalf of its caller, and dropping of capabilities that sampling does not need.
 //!
 //! # Sources
 //! capabilities(7); prctl(2) `PR_SET_NO_NEW_PRIVS`.
@@ -9,9 +9,10 @@ use crate::sys::{is_secure_execution, set_realtime};
 use rustix::process::getuid;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
-/// What a recording needs once its programs are loaded and its files are open: samples (`BPF`, `PERFMON`), memory, files and
-/// names of processes of others (`SYS_PTRACE`, `CHECKPOINT_RESTORE`, `DAC_READ_SEARCH`), addresses of the kernel (`SYSLOG`), rings
-/// for a CPU that comes online (`IPC_LOCK`), and to end a command of another user (`KILL`).
+/// Capabilities that a recording needs once its programs are loaded and its files are open: to sample (`BPF`,
+/// `PERFMON`), to read memory, files and names of other users' processes (`SYS_PTRACE`, `CHECKPOINT_RESTORE`,
+/// `DAC_READ_SEARCH`) and kernel addresses (`SYSLOG`), to create rings for a CPU that comes online (`IPC_LOCK`), and to
+/// end a command of another user (`KILL`).
 const NEEDED: CapabilitySet = CapabilitySet::DAC_READ_SEARCH
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::IPC_LOCK)
@@ -21,21 +22,21 @@ const NEEDED: CapabilitySet = CapabilitySet::DAC_READ_SEARCH
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::CHECKPOINT_RESTORE);
 
-/// The user whose processes this program may look into, if it got its capabilities from its file: whoever may execute the
-/// file has them then, and could read the memory of all processes by it. `None` where there is no such bound: for root, for
-/// ambient capabilities, which the caller has itself, and without any.
+/// The only user whose processes this program may look into, if it got its capabilities from its file: anyone who may
+/// execute the file has them then, and could use it to read the memory of all processes. `None` if there is no such
+/// limit: for root, for ambient capabilities, which the caller has itself, and without any.
 ///
 /// # Sources
-/// `AT_SECURE` in getauxval(3); `cap_bprm_creds_from_file` in `security/commoncap.c` sets it where a file gave more than the
-/// caller's own.
+/// `AT_SECURE` in getauxval(3); `cap_bprm_creds_from_file` in `security/commoncap.c` sets it if a file gave more than
+/// the caller's own.
 #[must_use]
 pub fn user_of_file_capabilities() -> Option<u32> {
     let user = getuid();
     (is_secure_execution() && !user.is_root()).then(|| user.as_raw())
 }
 
-/// Gives this thread, and those it starts from now on, the real-time priority that is asked for. Then drops the capabilities
-/// that sampling does not need, if that is asked for.
+/// Gives this thread, and those it starts from now on, the requested real-time priority. Then drops the capabilities
+/// that sampling does not need, if requested.
 pub(crate) fn prepare_thread(request: &Request) -> Result<(), Error> {
     if let Some(priority) = request.realtime {
         set_realtime(priority).map_err(|source| Error::Realtime { priority, source })?;
@@ -43,7 +44,7 @@ pub(crate) fn prepare_thread(request: &Request) -> Result<(), Error> {
     if request.drop_privileges { drop_unneeded() } else { Ok(()) }
 }
 
-/// Drops, for good, all capabilities but the needed ones.
+/// Drops, for good, all capabilities but those needed.
 fn drop_unneeded() -> Result<(), Error> {
     let dropped = || {
         let kept = capabilities(None)?.permitted.intersection(NEEDED);

@@ -4,18 +4,18 @@ use crate::bpf::types;
 use crate::sys;
 use fpprof_recording::model::Arch;
 
-/// What is recorded here.
+/// The architecture recorded on this machine.
 pub(crate) const NATIVE: Arch = Arch::Aarch64;
 
 /// `PSR_MODE32_BIT` in the kernel's `arch/arm64/include/uapi/asm/ptrace.h`.
 const PSR_MODE32_BIT: u64 = 0x10;
 
-/// Whether they are those of 32-bit code.
+/// Whether these are the registers of 32-bit code.
 pub(crate) fn is_32(regs: &types::user_regs) -> bool {
     regs.pstate & PSR_MODE32_BIT != 0
 }
 
-/// The kernel's order is DWARF's.
+/// DWARF register values. The kernel's register order is DWARF's.
 ///
 /// # Sources
 /// DWARF for the Arm 64-bit Architecture, §4.1.
@@ -28,12 +28,12 @@ pub(crate) fn values(regs: &types::user_regs) -> [u64; 33] {
     values
 }
 
-/// The bits of a return address that are the address.
+/// Mask of the address bits of a return address.
 pub(crate) fn return_address_mask() -> u64 {
     sys::code_address_bits()
 }
 
-/// Tells the programs which bits of a return address are the address.
+/// Sets the address mask of return addresses in the BPF programs.
 pub(crate) fn configure(rodata: &mut types::rodata) {
     rodata.code_mask = return_address_mask();
 }

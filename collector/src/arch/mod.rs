@@ -1,4 +1,4 @@
-//! What differs between the architectures that are recorded.
+//! Differences between the recorded architectures.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

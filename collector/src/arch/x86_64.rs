@@ -3,18 +3,18 @@
 use crate::bpf::types;
 use fpprof_recording::model::Arch;
 
-/// What is recorded here.
+/// The architecture recorded on this machine.
 pub(crate) const NATIVE: Arch = Arch::X86_64;
 
 /// The selector of 32-bit code.
 const USER32_CS: u64 = 0x23;
 
-/// Whether they are those of 32-bit code.
+/// Whether these are the registers of 32-bit code.
 pub(crate) fn is_32(regs: &types::user_regs) -> bool {
     regs.cs & 0xffff == USER32_CS
 }
 
-/// From the kernel's order to DWARF's.
+/// DWARF register values, from the kernel's order.
 ///
 /// # Sources
 /// System V psABI for AMD64, figure 3.36.
@@ -25,10 +25,10 @@ pub(crate) fn values(regs: &types::user_regs) -> [u64; 17] {
     ]
 }
 
-/// Return addresses are addresses and nothing else.
+/// All bits: return addresses carry nothing else on x86-64.
 pub(crate) fn return_address_mask() -> u64 {
     u64::MAX
 }
 
-/// Nothing is to be set.
+/// Sets nothing: x86-64 has no settings.
 pub(crate) fn configure(_: &mut types::rodata) {}

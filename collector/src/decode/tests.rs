@@ -7,7 +7,7 @@ use std::mem::offset_of;
 const HEAD: usize = size_of::<types::sample_head>();
 const RING: RingId = RingId { cpu: 3, event: 1 };
 
-/// A record with these parts, as the BPF program writes it.
+/// A record built from parts, as the BPF program writes it.
 struct Fixture {
     bytes: Vec<u8>,
 }
@@ -77,8 +77,8 @@ fn paired() -> Fixture {
         .words(&[0xffff_ffff_8100_0000])
 }
 
-/// Check that every field lands where it belongs, that padding is not taken for content, and that nothing of the value
-/// filled before stays.
+/// Check that every field lands where it belongs, that padding is not taken for content, and that nothing of the
+/// previous value stays.
 #[test]
 fn paired_sample() {
     let sample = paired().decode(true).expect("a good record");
@@ -117,8 +117,8 @@ fn paired_sample() {
     assert_eq!(paired().decode(false).expect("a good record").user_regs, None);
 }
 
-/// Check that the frames of a walk stand before everything else, with or without a copied stack, and that a walk that was given
-/// up has none and tells what it missed.
+/// Check that the frames of a walk come before everything else, with or without a copied stack, and that an abandoned
+/// walk has none and reports the code it lacked.
 #[test]
 fn walks_by_call_frame_information() {
     let frames = [0x401_000, 0x8000, 0x402_000, 0].map(u64::to_ne_bytes).concat();
@@ -143,8 +143,8 @@ fn walks_by_call_frame_information() {
     assert_eq!((sample.cfi_frames.len(), sample.cfi_end), (0, Some(CfiEnd::NoRule)));
 }
 
-/// Check that a cut chunk says what it would have been, and that what was lost before the sample comes out by cause,
-/// causes without a loss left out.
+/// Check that a cut chunk has its full size, and that losses before the sample come out by cause, without causes that
+/// lost nothing.
 #[test]
 fn what_there_was_no_room_for() {
     let cut = |words: &[u64]| {
@@ -159,7 +159,7 @@ fn what_there_was_no_room_for() {
     assert_eq!(cut(&[10, 20, 5, 15, 15]).err(), Some(BadRecord));
 }
 
-/// Check that what lies between the head and the chunk is no part of it.
+/// Check that padding between the head and the chunk is not part of the chunk.
 #[test]
 fn chunks_that_lie_as_their_stack_does() {
     let (aligned, mut skipped) = (paired(), paired().set(at!(n_skipped), &[40]));
@@ -168,7 +168,7 @@ fn chunks_that_lie_as_their_stack_does() {
     assert_eq!(aligned.set(at!(n_skipped), &[40]).decode(true), Err(BadRecord));
 }
 
-/// Check that a chunk with a red zone says where it begins, its holes too, and that one without does.
+/// Check that a chunk with a red zone has the right start and holes, and so has one without.
 #[test]
 fn chunks_that_begin_below_the_stack_pointer() {
     let red_zone = NATIVE.red_zone_bytes();
@@ -179,8 +179,8 @@ fn chunks_that_begin_below_the_stack_pointer() {
     assert_eq!((sample.bytes_below_sp, sample.stack_start()), (0, 0x8ff0));
 }
 
-/// Check that the stack a handler has interrupted comes with its holes and its end, and that one of which nothing fitted in is
-/// known all the same.
+/// Check that the stack interrupted by a signal handler has its holes and its end, and that it is known even if none of
+/// it fit in.
 #[test]
 fn interrupted_stacks() {
     let record = |chunk_bytes: u32, n_hole_words: u32| {
@@ -203,7 +203,7 @@ fn interrupted_stacks() {
     assert_eq!(record(200, 1).part(&[7; 200]).decode(true), Err(BadRecord));
 }
 
-/// Check that a thread between two programs has a kernel chain and nothing of the user's.
+/// Check that a thread inside `execve` has a kernel chain and no user stack.
 #[test]
 fn threads_inside_execve() {
     let record = Fixture::new().set(at!(flags), &17u16.to_ne_bytes()).set(at!(n_kernel), &1u16.to_ne_bytes());
@@ -245,7 +245,7 @@ fn registers_in_dwarf_order() {
     assert!(regs.own().iter().copied().eq(100..117), "{regs:?}");
 }
 
-/// Check that a record cut anywhere is refused, and one that claims more than there is too.
+/// Check that a record cut anywhere is refused, and so is one that claims more than there is.
 #[test]
 fn cut_records_are_refused() {
     let whole = paired();
@@ -265,8 +265,8 @@ fn holes(sp: u64, chunk_bytes: u32, bitmap: &[u64]) -> Vec<(u32, u32)> {
     holes.iter().map(|hole: &ChunkHole| (hole.offset, hole.len)).collect()
 }
 
-/// Check that pages become ranges of the chunk: neighbours joined, the first and the last page cut to the chunk, pages
-/// of a second word counted on.
+/// Check that pages become ranges of the chunk: adjacent ones joined, the first and the last page cut to the chunk, and
+/// the second word of the bitmap continuing the first.
 #[test]
 fn holes_are_ranges() {
     assert_eq!(holes(0x1000, 0x4000, &[0b0110]), [(0x1000, 0x2000)]);
@@ -277,7 +277,7 @@ fn holes_are_ranges() {
     assert_eq!(holes(0x1000, 0x1000, &[]), []);
 }
 
-/// Check that sources and ends that are not known are said to be unknown.
+/// Check that unknown sources and ends decode as unknown.
 #[test]
 fn unknown_values() {
     assert_eq!(stack_end(0x1000, 0), None);

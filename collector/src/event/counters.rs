@@ -1,26 +1,26 @@
-//! Names of counters, as perf has them.
+//! Names of counters, as in perf.
 
 use perf_event_open_sys::bindings as b;
 
-/// What a counter counts, for how it is sampled.
+/// What a counter counts, which decides how it is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Time, in nanoseconds: a timer fires.
     Timer,
-    /// What the processor counts.
+    /// Hardware events of the processor.
     Hardware,
-    /// What the kernel counts, one occurrence after the other.
+    /// Software events, counted one by one by the kernel.
     Occurrences,
-    /// The same, where the occurrences are in the kernel and never in a program.
+    /// Likewise, but events that happen only in the kernel, never in a program.
     KernelOccurrences,
 }
 
-/// A counter that has a name.
+/// A named counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counter {
     /// perf's name.
     pub(crate) name: &'static str,
-    /// perf's other name for the same; empty where it has none.
+    /// perf's alias; empty if there is none.
     alias: &'static str,
     pub(crate) class: Class,
     config: u32,
@@ -30,7 +30,7 @@ const fn counter(name: &'static str, alias: &'static str, class: Class, config: 
     Counter { name, alias, class, config }
 }
 
-/// All of them.
+/// All named counters.
 ///
 /// # Sources
 /// `enum perf_hw_id` and `enum perf_sw_ids` in `include/uapi/linux/perf_event.h`; names: `perf list` of Linux 6.1.
@@ -62,7 +62,7 @@ pub(crate) const COUNTERS: [Counter; 19] = [
 ];
 
 impl Counter {
-    /// The counter of this name.
+    /// Finds the counter by its name or alias.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         COUNTERS.iter().find(|counter| counter.name == name || (!counter.alias.is_empty() && counter.alias == name))
     }
@@ -74,7 +74,7 @@ impl Counter {
     }
 }
 
-/// Events of the processor's caches, such as `L1-dcache-load-misses`: the config of `PERF_TYPE_HW_CACHE`.
+/// The `PERF_TYPE_HW_CACHE` config of a cache event such as `L1-dcache-load-misses`.
 ///
 /// # Sources
 /// `perf_event_open(2)`: cache | operation << 8 | result << 16; names: `perf list` of Linux 6.1.
@@ -100,7 +100,7 @@ pub(crate) fn cache_config(name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Check that no name means two counters, that both names of one are known, and that caches are told apart.
+    /// Check that no name means two counters, that names and aliases are known, and that caches are distinguished.
     #[test]
     fn names_are_perfs() {
         for (n, counter) in COUNTERS.iter().enumerate() {

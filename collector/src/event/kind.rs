@@ -12,16 +12,16 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-/// Where the kernel says the type of its probes in programs.
+/// The sysfs file with the PMU type of uprobes.
 const PROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// What fires samples.
+/// An event that fires samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
     name: String,
     /// `type` of a `perf_event_attr`.
     pub(crate) type_: u32,
-    /// Its `config`.
+    /// `config` of a `perf_event_attr`.
     pub(crate) config: u64,
     /// File and offset of a probe.
     pub(crate) probe: Option<(CString, u64)>,
@@ -29,24 +29,24 @@ pub(crate) struct Event {
     class: Class,
 }
 
-/// How it is opened for the eBPF collector, and by which program it is sampled.
+/// How the eBPF collector opens an event, and which program samples it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// One on each CPU.
+    /// One perf event on each CPU.
     OnEachCpu,
-    /// One for all: its program runs wherever the tracepoint is hit.
+    /// One for all CPUs: its program runs wherever the tracepoint is hit.
     Tracepoint,
-    /// Likewise a probe.
+    /// Likewise, for a uprobe.
     Probe,
 }
 
 impl Event {
-    /// Cycles, counted by the processor.
+    /// The processor's cycle counter.
     pub(crate) fn cycles() -> Self {
         Self::counter("cycles")
     }
 
-    /// A timer for each CPU.
+    /// The CPU clock: a timer on each CPU.
     pub(crate) fn cpu_clock() -> Self {
         Self::counter("cpu-clock")
     }
@@ -57,7 +57,7 @@ impl Event {
         Self { name: name.to_owned(), type_, config, probe: None, opened: Opened::OnEachCpu, class }
     }
 
-    /// What was requested; `None` for the usual event, which is to be tried out.
+    /// Resolves the request; `None` for the default event, which has to be tried.
     pub(crate) fn find(spec: &EventSpec, parser: &dyn FileParser) -> Result<Option<Self>, Error> {
         let of =
             |type_, config, opened, class| Self { name: spec.to_string(), type_, config, probe: None, opened, class };
@@ -82,7 +82,7 @@ impl Event {
         }))
     }
 
-    /// perf's name, or as it is typed.
+    /// The name in perf, or as the user types it.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -92,17 +92,17 @@ impl Event {
         self.opened
     }
 
-    /// Whether it fires by time, so that time and rate say how often it should have.
+    /// Whether it fires by time, so that time and rate give the expected number of firings.
     pub(crate) fn is_timer(&self) -> bool {
         self.class == Class::Timer
     }
 
-    /// Whether the kernel itself counts what happens, one by one, so that the count says how often it should have fired.
+    /// Whether the kernel itself counts every occurrence, so that its count is the expected number of firings.
     pub(crate) fn is_counted(&self) -> bool {
         matches!(self.class, Class::Occurrences | Class::KernelOccurrences) && self.opened == Opened::OnEachCpu
     }
 
-    /// Whether a counter of the processor counts it.
+    /// Whether it is a hardware counter of the processor.
     pub(crate) fn is_hardware(&self) -> bool {
         self.class == Class::Hardware
     }
@@ -112,8 +112,8 @@ impl Event {
         self.class == Class::KernelOccurrences
     }
 
-    /// What shares of its samples are counted in. The kernel varies the weight of samples to meet a rate; of time and of
-    /// the processor's work one sample stays as good as another.
+    /// What shares of its samples are measured in. To meet a rate, the kernel varies the weight of samples; for time
+    /// and hardware events, samples still count equally.
     pub(crate) fn measure(&self, sampling: Sampling) -> Measure {
         let counts = matches!(self.class, Class::Occurrences | Class::KernelOccurrences);
         match sampling {
@@ -122,7 +122,7 @@ impl Event {
         }
     }
 
-    /// Whether it can be sampled so.
+    /// Fails if the event cannot be sampled in this way.
     pub(crate) fn check_sampling(&self, sampling: Sampling) -> Result<(), Error> {
         match (sampling, self.opened) {
             (Sampling::FrequencyHz(_), Opened::Tracepoint | Opened::Probe) => {
@@ -132,7 +132,7 @@ impl Event {
         }
     }
 
-    /// What the kernel means when it refuses to open it.
+    /// Translates the kernel's refusal to open it.
     pub(crate) fn refused(&self, cpu: u32, source: io::Error) -> Error {
         let no_such_counter = matches!(source.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV));
         match self.class {

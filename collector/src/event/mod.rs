@@ -1,6 +1,6 @@
-//! What fires samples: timers, the processor's counters, the kernel's own, tracepoints, and probes in programs.
+//! What fires samples: timers, hardware and software counters, tracepoints, and uprobes.
 //!
-//! [`EventSpec`] is what can be asked for, by perf's names; `Event` is what the kernel takes.
+//! [`EventSpec`] is a request in perf's names; `Event` is what the kernel takes.
 
 mod counters;
 mod kind;

@@ -1,11 +1,11 @@
-//! What can be asked for.
+//! Event requests.
 
 use super::counters::{COUNTERS, Class, Counter, cache_config};
 use fpprof_recording::model::Sampling;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What is to fire samples.
+/// The event that fires samples, as requested.
 ///
 /// ```
 /// use fpprof_collector::EventSpec;
@@ -20,13 +20,13 @@ pub struct EventSpec(pub(super) Named);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Named {
-    /// Cycles where the processor counts them, else a timer.
+    /// Cycles if the processor counts them, else a timer.
     #[default]
     Usual,
     Counter(Counter),
-    /// A cache's event, by its name and config.
+    /// A cache event, by its name and config.
     Cache(String, u64),
-    /// An event of this processor, by its number.
+    /// A raw event of this processor, by its number.
     Raw(u64),
     Tracepoint {
         group: String,
@@ -39,47 +39,47 @@ pub(super) enum Named {
     },
 }
 
-/// A name that means no event.
+/// An invalid event name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadEvent {
     /// A modifier, as in `cycles:u`.
     #[error("event modifiers are not supported: `{0}`; pass the event without its modifier")]
     Modifier(String),
-    /// A probe without a file or place in it.
+    /// A probe without a file or a place in it.
     #[error("`{0}` is not a probe; expected uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET or uprobe:/PATH:0xADDRESS")]
     Probe(String),
-    /// Several events.
+    /// More than one event.
     #[error("cannot record several events at once: `{0}`; record them one after the other")]
     Several(String),
-    /// Nothing of these.
+    /// An unknown event.
     #[error(
         "unknown event `{name}`; expected {counters}, a cache event such as L1-dcache-load-misses, a raw hardware \
          event (rHEX), a tracepoint (GROUP:NAME), or a probe (uprobe:/PATH:SYMBOL)"
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Names there are.
+        /// Known names.
         counters: String,
     },
 }
 
 impl EventSpec {
-    /// How often such an event is sampled when nothing is said: timers and the processor's counters 999 times a second,
-    /// of all else each occurrence.
+    /// The default sampling of this event: 999 times a second for timers and hardware counters, each occurrence for all
+    /// others.
     #[must_use]
     pub fn usual_sampling(&self) -> Sampling {
         if self.counts_occurrences() { Sampling::Period(1) } else { Sampling::FrequencyHz(999) }
     }
 
-    /// Whether it is a probe in a program.
+    /// Whether it is a uprobe.
     #[must_use]
     pub fn is_probe(&self) -> bool {
         matches!(self.0, Named::Probe { .. })
     }
 
-    /// Whether it counts what happens, one by one, rather than time or the processor's work.
+    /// Whether it counts single occurrences, rather than time or hardware events.
     #[must_use]
     pub fn counts_occurrences(&self) -> bool {
         match &self.0 {
@@ -111,7 +111,7 @@ impl FromStr for EventSpec {
         if counter(group).is_some() {
             return Err(BadEvent::Modifier(text.to_owned()));
         }
-        // They become part of a path.
+        // Names become part of a path.
         let is_name = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
         };
@@ -128,7 +128,7 @@ fn counter(name: &str) -> Option<Named> {
     Counter::named(name).map(|&counter| Named::Counter(counter)).or_else(cache).or_else(raw)
 }
 
-/// `/PATH:SYMBOL`, `/PATH:SYMBOL+OFFSET` or `/PATH:ADDRESS`; the path may hold colons.
+/// Parses `/PATH:SYMBOL`, `/PATH:SYMBOL+OFFSET` or `/PATH:ADDRESS`; the path may contain colons.
 fn probe(text: &str) -> Option<Named> {
     let (file, place) = text.rsplit_once(':').filter(|(file, place)| file.contains('/') && !place.is_empty())?;
     let file = PathBuf::from(file);
@@ -145,13 +145,13 @@ fn probe(text: &str) -> Option<Named> {
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        // Not a sign, which `parse` would take.
+        // Rejects a sign, which `parse` would accept.
         None if text.starts_with(|first: char| first.is_ascii_digit()) => text.parse().ok(),
         None => None,
     }
 }
 
-/// perf's name of it, or as it is typed.
+/// The name in perf, or as the user types it.
 impl std::fmt::Display for EventSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
@@ -177,7 +177,8 @@ mod tests {
         text.parse::<EventSpec>().map(|spec| spec.0)
     }
 
-    /// Check that events of every kind are told by their spelling, and are written back as perf or bpftrace would.
+    /// Check that events of every kind are recognised by their spelling, and are written back as perf or bpftrace
+    /// would.
     #[test]
     fn events_are_told_by_their_spelling() {
         let probe = |file: &str, symbol: Option<&str>, offset| {
@@ -198,7 +199,8 @@ mod tests {
         }
     }
 
-    /// Check that what is no event is refused with what would be one, and that no name leads out of the tracepoints.
+    /// Check that invalid events are refused with a list of valid ones, and that no name leads out of the tracepoint
+    /// directory.
     #[test]
     fn nonsense_is_refused() {
         assert_eq!(parsed("cycles:u"), Err(BadEvent::Modifier("cycles:u".to_owned())));
@@ -211,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Check that timers have a rate when nothing is said, and that of occurrences none is left out.
+    /// Check that timers have a default rate, and that every occurrence is sampled by default.
     #[test]
     fn occurrences_are_all_sampled() {
         let usual = |text: &str| text.parse::<EventSpec>().map(|spec| spec.usual_sampling());

@@ -1,4 +1,4 @@
-//! Where in a file a probe goes.
+//! File offsets of probes.
 
 use crate::error::Error;
 use crate::parse::{FileParser, Found, ParseTask};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// The offset in the file of `symbol` plus `offset`, or of the address `offset` as the file's own symbols have it.
+/// The file offset of `symbol` plus `offset`, or of the address `offset` in the terms of the file's own symbols.
 pub(super) fn file_offset(
     parser: &dyn FileParser,
     path: &Path,
@@ -18,7 +18,7 @@ pub(super) fn file_offset(
     let unreadable = |source| Error::ProbeFile { file: path.to_owned(), source };
     let no_program =
         |kind| unreadable(io::Error::new(kind, "not an executable or a shared library that can be parsed"));
-    // A FIFO would be waited for.
+    // Opening a FIFO would block.
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(no_program(io::ErrorKind::InvalidInput));
     }
@@ -38,7 +38,7 @@ pub(super) fn file_offset(
     }
 }
 
-/// Likewise, of a file that is open.
+/// Like [`file_offset`], for an open file.
 pub(crate) fn code_offset(file: &File, symbol: Option<&str>, offset: u64) -> Found {
     let data = ReadCache::new(file);
     let Ok(elf) = object::File::parse(&data) else { return Found::Unreadable };
@@ -49,7 +49,7 @@ pub(crate) fn code_offset(file: &File, symbol: Option<&str>, offset: u64) -> Fou
     address.and_then(|address| offset_of(&elf, address)).map_or(Found::Nothing, Found::Offset)
 }
 
-/// The first function of that name; of a name with a version (`memcpy@GLIBC_2.14`) the name is enough.
+/// The address of the first function of that name, with or without its version (`memcpy@GLIBC_2.14`).
 fn address_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, name: &str) -> Option<u64> {
     let is_it = |symbol: &object::Symbol<'a, '_, R>| {
         let name_bytes = symbol.name_bytes().unwrap_or_default();
@@ -60,7 +60,7 @@ fn address_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, name: &str) -> Opti
     found.map(|symbol| symbol.address())
 }
 
-/// Only code can be probed.
+/// The file offset of an address; `None` unless it is in an executable segment.
 fn offset_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, address: u64) -> Option<u64> {
     elf.segments().find_map(|segment| {
         let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if (p_flags & PF_X).0 != 0);
@@ -79,7 +79,7 @@ mod tests {
         super::file_offset(&ParseHere, path, symbol, offset)
     }
 
-    /// Check that a function of this very program is found by its name, that an address means the same, and that data,
+    /// Check that a function of this very program is found by its name, that its address means the same, and that data,
     /// unknown names and files that are no programs are refused.
     #[test]
     fn places_are_found_in_this_program() {

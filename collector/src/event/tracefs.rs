@@ -1,16 +1,16 @@
-//! Numbers of tracepoints.
+//! IDs of tracepoints.
 
 use crate::error::Error;
 use std::io;
 use std::path::Path;
 
-/// Where the kernel lists tracepoints, if it is mounted.
+/// Mount points of tracefs, if it is mounted.
 ///
 /// # Sources
 /// `Documentation/trace/ftrace.rst`.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// The number of a tracepoint, for the `config` of an event.
+/// The ID of a tracepoint, for the `config` of an event.
 pub(super) fn tracepoint_id(group: &str, name: &str) -> Result<u64, Error> {
     find(&MOUNTS.map(Path::new), group, name)
 }
@@ -39,8 +39,8 @@ fn find(mounts: &[&Path], group: &str, name: &str) -> Result<u64, Error> {
 mod tests {
     use super::*;
 
-    /// Check that a tracepoint is found where the file system is mounted, wherever that is, and that an unknown one is
-    /// told from a file system that is not there.
+    /// Check that a tracepoint is found wherever tracefs is mounted, and that an unknown one is distinguished from a
+    /// missing tracefs.
     #[test]
     fn tracepoints_are_found() {
         let directory = tempfile::tempdir().unwrap();

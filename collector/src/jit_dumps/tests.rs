@@ -38,7 +38,7 @@ fn whole(taken: Option<(Vec<u8>, bool)>) -> Option<(Vec<u8>, bool)> {
     taken.map(|(bytes, is_cut)| (bytes, !is_cut))
 }
 
-/// Check that loads are taken without their code, moves and call frame information whole, and nothing of other records,
+/// Check that loads are taken without their code, moves and call frame information in full, and no other records,
 /// whatever the length of the header.
 #[test]
 fn names_are_taken_and_code_is_not() {
@@ -62,8 +62,8 @@ fn names_are_taken_and_code_is_not() {
     assert_eq!(all_of(&[longer, parts.concat()].concat(), 1 << 20), Some((wanted, true)));
 }
 
-/// Check that a dump ends at a record that is cut anywhere, is too short for its kind or longer than the file, or has a
-/// name without an end, and that this is said.
+/// Check that a dump ends at a record that is cut anywhere, is too short for its kind or longer than the file, or has
+/// an unterminated name, and that this is reported.
 #[test]
 fn records_that_make_no_sense_end_it() {
     let good = [header(), load(b"first", b"code")].concat();
@@ -84,7 +84,7 @@ fn records_that_make_no_sense_end_it() {
     }
 }
 
-/// Check that a dump is taken as far as there is room, and in any room without more bytes than that.
+/// Check that a dump is taken as far as there is room, and never with more bytes than that.
 #[test]
 fn there_is_an_end_to_what_is_taken() {
     let bytes = [header(), load(b"first", b"code"), load(&[b'n'; 300], b"code")].concat();
@@ -99,7 +99,7 @@ fn there_is_an_end_to_what_is_taken() {
     assert!(all_of(&bytes, 600).is_some_and(|(_, is_whole)| is_whole));
 }
 
-/// Check that each record is taken once, as soon as it is whole, behind a header of its own.
+/// Check that each record is taken once, as soon as it is complete, after a header of its own.
 #[test]
 fn dumps_are_taken_as_they_grow() {
     let mut file = tempfile::tempfile().unwrap();
@@ -119,8 +119,8 @@ fn dumps_are_taken_as_they_grow() {
     assert_eq!(take(&file, &mut taken, 1 << 20), None);
 }
 
-/// Check that a dump is looked at once more when its process has ended, that its room is free then, and that what could not be
-/// taken is still counted.
+/// Check that a dump is looked at once more when its process has ended, that its room is then free, and that what could
+/// not be taken is still counted.
 #[test]
 fn dumps_of_ended_processes_are_let_go() {
     let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -145,7 +145,7 @@ fn dumps_of_ended_processes_are_let_go() {
     assert_eq!(look(&mut dumps), (vec![], vec![]));
 }
 
-/// Check that what does not begin as a dump of this version and byte order is none.
+/// Check that a file that does not start like a dump of this version and byte order is refused.
 #[test]
 fn other_files_are_none() {
     let broken = |at: usize, byte: u8| {
@@ -159,7 +159,7 @@ fn other_files_are_none() {
     assert_eq!(all_of(&header(), 1 << 20), Some((header(), true)));
 }
 
-/// Check that a sparse file of great length, all of it records of no sense, costs nothing.
+/// Check that a very long sparse file, all of it meaningless records, costs nothing.
 #[test]
 fn holes_are_passed_over() {
     let mut file = tempfile::tempfile().unwrap();
@@ -170,7 +170,7 @@ fn holes_are_passed_over() {
     assert_eq!(whole(take(&file, &mut JitDumpPosition::default(), 1 << 20)), Some((header(), false)));
 }
 
-/// Check that only files of the name are marks.
+/// Check that only files with such a name are recognised.
 #[test]
 fn marks_are_known_by_their_name() {
     for path in [&b"/tmp/jit-12.dump"[..], b"jit-0.dump", b"/root/.debug/jit/x/jit-7.dump (deleted)"] {

@@ -1,15 +1,16 @@
-//! What of a file goes into a recording: what unwinding and naming read, and nothing of its data, which may hold secrets.
+//! The parts of a file that go into a recording: what unwinding and symbolization read, and not its data, which may
+//! hold secrets.
 
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _};
 use object::{Endianness, FileKind};
 use std::ops::Range;
 
-/// The same file with zeros for its data. `None` if it is no ELF file: then nothing in it is of use.
+/// The same file with its data zeroed. `None` if it is no ELF file: then nothing in it is of use.
 ///
-/// Kept are the headers, code, symbols, notes, relocations (which name PLT entries), call frame information and debug
-/// information. Of a file without section headers: its executable segments, notes, and what follows the header of the call
-/// frame information in its segment.
+/// Headers, code, symbols, notes, relocations (which name PLT entries), call frame information and debug
+/// information are kept. Without section headers: executable segments, notes, and what follows `PT_GNU_EH_FRAME`
+/// in its segment.
 pub(crate) fn without_data(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     let mut kept = match FileKind::parse(bytes.as_slice()).ok()? {
         FileKind::Elf64 => needed::<FileHeader64<Endianness>>(&bytes),
@@ -20,7 +21,7 @@ pub(crate) fn without_data(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     kept.sort_unstable_by_key(|range| range.start);
     let mut at = 0;
     for range in kept {
-        // Also where a header points behind the end of the file.
+        // Also if a header points beyond the end of the file.
         let start = range.start.min(bytes.len());
         if let Some(data) = bytes.get_mut(at..start) {
             data.fill(0);
@@ -89,7 +90,7 @@ fn is_table(kind: elf::SectionType) -> bool {
 }
 
 fn is_about_code(name: &[u8]) -> bool {
-    // By the last Go programs are known, whose stacks end in ways of their own.
+    // `.go.buildinfo` identifies Go programs, whose stacks end in ways of their own.
     const NAMES: [&[u8]; 4] = [b".eh_frame", b".eh_frame_hdr", b".sframe", b".go.buildinfo"];
     const PREFIXES: [&[u8]; 3] = [b".debug_", b".zdebug_", b".gnu_debug"];
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -100,7 +101,7 @@ mod tests {
     use super::without_data;
     use object::{Object as _, ObjectSection as _, SectionKind};
 
-    /// Check that of this very program all is kept but its data, at the same place in the file.
+    /// Check that all of this very program is kept but its data, at the same place in the file.
     #[test]
     fn programs_lose_their_data() {
         let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -137,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Check that without section headers code and call frame information are kept, and data is not.
+    /// Check that without section headers, code and call frame information are kept, and data is not.
     #[test]
     fn programs_without_section_headers_keep_what_is_executed() {
         let mut whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -146,7 +147,7 @@ mod tests {
             let range = |name| file.section_by_name(name).unwrap().file_range().unwrap();
             (range(".text"), range(".eh_frame"), range(".data"))
         };
-        // Section headers are gone: e_shoff, e_shnum and e_shstrndx.
+        // Remove the section headers: e_shoff, e_shnum and e_shstrndx.
         whole[0x28..0x30].fill(0);
         whole[0x3c..0x40].fill(0);
         let reduced = without_data(whole.clone()).unwrap();
@@ -159,7 +160,7 @@ mod tests {
         assert!(at(&reduced, data).iter().all(|&byte| byte == 0));
     }
 
-    /// Check that a header that points behind the end of the file keeps no data.
+    /// Check that a header that points beyond the end of the file keeps no data.
     #[test]
     fn headers_that_point_nowhere_keep_nothing() {
         let mut whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -167,7 +168,7 @@ mod tests {
             let file = object::File::parse(whole.as_slice()).unwrap();
             file.section_by_name(".data").unwrap().file_range().unwrap()
         };
-        // The section headers, behind the data, are said to be behind the end.
+        // Point to section headers, which follow the data, beyond the end.
         let len = whole.len() as u64;
         whole[0x28..0x30].copy_from_slice(&(len + 1).to_le_bytes());
         let reduced = without_data(whole).unwrap();
@@ -175,7 +176,7 @@ mod tests {
         assert!(reduced[start..start + len].iter().all(|&byte| byte == 0));
     }
 
-    /// Check that nothing is kept of other files, and that no cut or changed file is a panic.
+    /// Check that nothing of other files is kept, and that no cut or changed file causes a panic.
     #[test]
     fn other_files_are_left_out() {
         assert_eq!(without_data(b"a key of somebody".to_vec()), None);

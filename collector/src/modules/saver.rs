@@ -13,52 +13,52 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-/// Bytes of all files that are put into a recording, which users share.
+/// The most bytes of all files copied into a recording, shared among users.
 const MAX_TOTAL_BYTES: u64 = 512 << 20;
-/// Files whose paths are looked at each time.
+/// Files whose paths are checked per look.
 const FILES_A_LOOK: usize = 2048;
-/// Files of a place that are looked at together, so that this takes a moment only.
+/// Files of one place that are checked in one call, so that it stays short.
 const FILES_A_CALL: usize = 256;
 
-/// What would be needed by its bytes and is not in the recording.
+/// Number of things whose bytes would be needed and are not in the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Omitted {
     pub(crate) files: u64,
     /// Tables and dumps of compiled code.
     pub(crate) tables: u64,
-    /// Dumps of compiled code of which only a part is.
+    /// Dumps of compiled code that are only partly in it.
     pub(crate) cut_dumps: u64,
-    /// Mappings of files that were not looked at, as there were too many.
+    /// Mappings of files that were not checked because there were too many.
     pub(crate) files_over: u64,
-    /// Processes and dumps that were not looked at, as there were too many.
+    /// Processes and dumps that were not checked because there were too many.
     pub(crate) tables_over: u64,
-    /// Files and directories that were not looked at, as others of their user had been waited for too long.
+    /// Files and directories that were not checked because others of their user had taken too long.
     pub(crate) slow: u64,
 }
 
-/// What the saver is to do.
+/// A request to the saver.
 #[derive(Debug)]
 pub(super) enum Job {
     File(WatchedFile),
-    /// Of a process, in its `/tmp` if that could be opened.
+    /// The table of a process, in its `/tmp` if that could be opened.
     Table(u32, Place, Option<Directory>),
     Dump(JitDump),
     Bytes(ModuleBytes),
     Look,
 }
 
-/// What the saver does not need any more.
+/// Something the saver no longer needs.
 #[derive(Debug)]
 pub(super) enum Done {
     /// The table of a process that has ended.
     Table { pid: u32 },
     /// The dump of a process that has ended.
     Dump(EndedDump),
-    /// A file that is not at its path any more.
+    /// A file that is no longer at its path.
     File { identity: FileIdentity, user: u32, was_open: bool, is_deleted: bool },
 }
 
-/// A file that may go.
+/// A file that may disappear.
 #[derive(Debug)]
 pub(super) struct WatchedFile {
     pub(super) opened: Option<Opened>,
@@ -79,22 +79,22 @@ impl WatchedFile {
     }
 }
 
-/// What became of a mapped file.
+/// State of a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileState {
-    /// It is at its path, as we see it.
+    /// At its path, as this process sees it.
     Present,
-    /// It is at another path, or in another mount namespace.
+    /// At another path, or in another mount namespace.
     Elsewhere,
-    /// No path leads to it, as far as can be seen.
+    /// No path leads to it, as far as known.
     Deleted,
 }
 
-/// The thread, from outside.
+/// Handle of the saver thread.
 #[derive(Debug)]
 pub(super) struct FileSaver {
     jobs: Option<Sender<Job>>,
-    /// One is ready and the next is being made; then the saver waits.
+    /// Holds one module while the next is prepared; then the saver waits.
     ready: Receiver<PackedModule>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<Omitted>>,
@@ -123,7 +123,7 @@ impl FileSaver {
 
     pub(super) fn send(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // The saver ends before its channel only by a panic, which `finish` hands on.
+            // The saver only ends before its channel by a panic, which `finish` propagates.
             let _ = jobs.send(job);
         }
     }
@@ -132,7 +132,7 @@ impl FileSaver {
         self.ready.try_recv().ok()
     }
 
-    /// What has come to its end since this was asked last.
+    /// What the saver finished with since the last call.
     pub(super) fn done(&self) -> impl Iterator<Item = Done> + '_ {
         self.done.try_iter()
     }
@@ -149,21 +149,21 @@ impl FileSaver {
     }
 }
 
-/// The thread, from inside.
+/// State of the saver thread.
 struct Work {
     emit: SyncSender<PackedModule>,
     done: Sender<Done>,
     parser: Arc<dyn FileParser>,
     calls: BlockingCalls,
-    /// Still where they were, or on a file system that did not say.
+    /// Files still at their paths, or on a file system that did not answer.
     files: Vec<Arc<WatchedFile>>,
     tables: PerfMaps,
     dumps: JitDumps,
-    /// Of files.
+    /// Bytes copied from files.
     bytes: Shares,
     /// Files that would be needed and could not be kept.
     n_lost: u64,
-    /// Files of which it was not known at the last look whether they were gone.
+    /// Files whose state was unknown at the last look.
     n_silent: u64,
 }
 
@@ -200,7 +200,7 @@ impl Work {
         }
     }
 
-    /// Those that were looked at come behind the others.
+    /// Checks the state of files; those checked move to the back of the queue.
     fn look(&mut self, most: usize) {
         let n = self.files.len().min(most);
         let mut places: BTreeMap<Place, Vec<Arc<WatchedFile>>> = BTreeMap::new();
@@ -243,7 +243,7 @@ impl Work {
         let parsed = opened
             .map(|Opened { file, bytes, .. }| (file, ParseTask::WithoutData { bytes: *bytes }))
             .and_then(|(bytes_of, task)| self.parser.parse(bytes_of, file.place.user(), task));
-        // Of what is no ELF file the recording says that it was there.
+        // For a file that is no ELF file, the recording only says that it was mapped.
         let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
         self.bytes.take(file.place.user(), bytes.len() as u64);
         let module = ModuleBytes { path: file.path.clone(), identity: file.identity, bytes };
@@ -252,12 +252,12 @@ impl Work {
 }
 
 fn send(done: &Sender<Done>, what: Done) {
-    // Nobody wants to know any more if the recording is given up.
+    // If the recording is abandoned, nobody receives this.
     let _ = done.send(what);
 }
 
-/// Waits until the one before was taken. Says whether there is such a module in the recording's format.
+/// Waits until the previous module was taken. Returns whether the recording's format can hold this one.
 fn hand_on(emit: &SyncSender<PackedModule>, module: ModuleBytes) -> bool {
-    // Nobody waits for it any more if the recording is given up.
+    // If the recording is abandoned, nobody receives this.
     PackedModule::new(module).map(|packed| emit.send(packed)).is_ok()
 }

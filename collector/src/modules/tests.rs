@@ -1,4 +1,4 @@
-//! What is left out where there is too much.
+//! Limits on files and tables.
 
 use super::*;
 use crate::parse::ParseHere;
@@ -11,13 +11,13 @@ fn modules(open_files: u64) -> Modules {
     Modules::new(open_files, &parser).unwrap()
 }
 
-/// Of this process.
+/// A code mapping of the file in this process.
 fn code_of(file: &tempfile::NamedTempFile) -> Mmap {
     code(std::process::id(), file.path().to_str().unwrap().as_bytes(), identity(file.path()))
 }
 
-/// Check that of a user's files no more than half are kept open that may be, and that what is not is counted; and that each
-/// file is counted once.
+/// Check that at most half of the open files allowed are kept for one user, that files beyond that are counted, and
+/// that each file is counted once.
 #[test]
 fn files_that_are_too_many_are_counted() {
     let files: Vec<_> = (0..3).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
@@ -28,12 +28,12 @@ fn files_that_are_too_many_are_counted() {
     assert_eq!(modules.finish(drop), Omitted { files_over: 1, ..Omitted::default() });
 }
 
-/// Check that files that are deleted, however many, take no room from those that come later, and are forgotten.
+/// Check that deleted files, however many, take no room from later ones, and are forgotten.
 #[test]
 fn deleted_files_make_room() {
     let mut modules = modules(8);
     let mut packed = 0;
-    // All exist at a time, so that they are different ones.
+    // All exist at the same time, so that they are distinct.
     let files: Vec<_> = (0..20).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
     for file in &files {
         modules.note(&mut code_of(file));
@@ -56,12 +56,12 @@ fn deleted_files_make_room() {
     assert_eq!(modules.shares.files.left(own_uid()), MAX_FILES / 2);
 }
 
-/// Check that the tables of half as many processes of a user are looked for as of all, that the others are counted, and that
-/// there is room again when they have ended.
+/// Check that for one user, tables of half the maximum number of processes are looked for, that others are counted, and
+/// that there is room again when processes have ended.
 #[test]
 fn tables_that_are_too_many_are_counted() {
     let mut modules = modules(1024);
-    // Larger than any process's number, and so ended, and of one user.
+    // Larger than any process number, so these have ended, and count for one user.
     let first = 1 << 23;
     let n = u32::try_from(MAX_TABLES).unwrap();
     let note = |modules: &mut Modules, pid| modules.note(&mut code(pid, b"//anon", FileIdentity::default()));

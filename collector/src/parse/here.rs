@@ -19,7 +19,7 @@ impl FileParser for ParseHere {
     }
 }
 
-/// Takes from a file what `task` asks for; of [`ParseTask::Rules`] nothing, which a caller with an unwinder does itself.
+/// Performs `task` on a file. [`ParseTask::Rules`] yields nothing: a caller with an unwinder does it itself.
 #[must_use]
 pub fn parse(file: &File, task: ParseTask) -> ParsedFile {
     let (found, bytes) = match task {
@@ -40,14 +40,14 @@ pub fn parse(file: &File, task: ParseTask) -> ParsedFile {
             Some((records, is_cut)) => (Found::Records { position, is_cut }, records),
             None => (Found::Nothing, Vec::new()),
         },
-        // The unwinder that makes rules is another crate's.
+        // Rules are made by the unwinder, in another crate.
         ParseTask::Rules { .. } => (Found::Nothing, Vec::new()),
         ParseTask::CodeOffset { symbol, offset } => (code_offset(file, symbol.as_deref(), offset), Vec::new()),
     };
     ParsedFile { found, bytes }
 }
 
-/// So many bytes from the start of a file; `None` if it has fewer.
+/// Reads this many bytes from the start of a file; `None` if it has fewer.
 fn read_all(file: &File, bytes: u64) -> Option<Vec<u8>> {
     let mut all = vec![0; usize::try_from(bytes.min(MAX_PARSED_BYTES)).ok()?];
     file.read_exact_at(&mut all, 0).ok()?;

@@ -1,30 +1,31 @@
-//! Rules for the kernel's walk by call frame information, as a parser hands them over.
+//! Rules for the kernel's walk by call frame information, as parsers return them.
 
-/// The rule of some code of a file.
+/// The rule for a range of a file's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleRange {
-    /// Offset in the file of the first byte of code.
+    /// File offset of the first byte of code.
     pub start: u64,
-    /// Offset of the first byte behind.
+    /// File offset after the last byte.
     pub end: u64,
-    /// The rule, see `cfi_walk.bpf.h`.
+    /// The rule; see `cfi_walk.bpf.h`.
     pub rule: u64,
 }
 
 const BYTES: usize = 24;
-/// Code of one answer.
+/// The most bytes of code in one answer.
 const MAX_CODE_BYTES: u64 = 64 << 20;
-/// Code behind this offset has no rules (`KEY_OFFSETS` in `cfi.bpf.h`).
+/// Code beyond this offset has no rules (`KEY_OFFSETS` in `cfi.bpf.h`).
 const MAX_OFFSET: u64 = 1 << 38;
 
 impl RuleRange {
-    /// Ranges as bytes.
+    /// Encodes ranges as bytes.
     #[must_use]
     pub fn encode(ranges: &[Self]) -> Vec<u8> {
         ranges.iter().flat_map(|range| [range.start, range.end, range.rule]).flat_map(u64::to_le_bytes).collect()
     }
 
-    /// What [`Self::encode`] has made; of other bytes what can be a range, up to so much code that no honest answer has more.
+    /// Decodes [`Self::encode`]'s output; from other bytes, yields what can be a range, up to more code than any honest
+    /// answer has.
     pub(crate) fn decode(bytes: &[u8]) -> impl Iterator<Item = Self> + '_ {
         let mut left = MAX_CODE_BYTES;
         let ranges = bytes.as_chunks::<BYTES>().0.iter().map(|range| {
@@ -46,7 +47,7 @@ impl RuleRange {
 mod tests {
     use super::RuleRange;
 
-    /// Check that ranges come back, and that what cannot be one is left out.
+    /// Check that ranges round-trip, and that invalid ones are left out.
     #[test]
     fn decodes_what_was_encoded() {
         let range = |start, end| RuleRange { start, end, rule: 0x8_0000_0000_0008 };

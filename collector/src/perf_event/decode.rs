@@ -1,35 +1,35 @@
-//! Samples of a perf ring.
+//! Decoding of samples from a perf ring buffer.
 
 use crate::arch::NATIVE;
 use fpprof_recording::model::{Abi, FpEnd, FpFrame, Sample, UserRegs};
 use perf_event_open_sys::bindings;
 
-/// What samples hold, see `sys::StackEvent`.
+/// What samples contain; see `sys::StackEvent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SampleLayout {
     pub(super) has_chain: bool,
-    /// perf's registers that were asked for, see `sys::perf_stacks`.
+    /// The requested registers, in perf's numbering; see `sys::perf_stacks`.
     pub(super) regs: u64,
     pub(super) has_stack: bool,
     /// See `Host::return_address_mask`.
     pub(super) return_address_mask: u64,
-    /// Longest chain the kernel walks.
+    /// The longest chain the kernel walks, frames.
     pub(super) max_frames: u64,
 }
 
-/// A record that does not hold what it says.
+/// A malformed record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadRecord;
 
-/// Kind of a record; 0 for what is none.
+/// Type of a record; 0 if it has no header.
 pub(super) fn kind(record: &[u8]) -> u32 {
     record.first_chunk::<4>().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// The time of a record, for merging CPUs.
+/// Time of a record, for merging the CPUs' rings.
 pub(super) fn time_ns(record: &[u8]) -> Option<u64> {
     let at = match kind(record) {
-        // Behind header, identifier, instruction and thread.
+        // After header, identifier, instruction pointer and thread.
         bindings::PERF_RECORD_SAMPLE => 32,
         // Before CPU and identifier.
         _ => record.len().checked_sub(24)?,
@@ -38,7 +38,8 @@ pub(super) fn time_ns(record: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes))
 }
 
-/// Fills `sample` from a record; its vectors keep their capacity. Counters and the end of the stack are the caller's.
+/// Fills `sample` from a record; its vectors keep their capacity. Counters and the end of the stack are left to the
+/// caller.
 ///
 /// # Sources
 /// The order of parts: `PERF_RECORD_SAMPLE` in `include/uapi/linux/perf_event.h`.
@@ -84,7 +85,7 @@ pub(super) fn decode(record: &[u8], layout: SampleLayout, sample: &mut Sample) -
     Ok(())
 }
 
-/// Splits a chain at the kernel's marks.
+/// Splits a chain at the kernel's context markers.
 fn chain(addresses: impl Iterator<Item = u64>, max_frames: u64, sample: &mut Sample) {
     let mut part = 0;
     let mut n_frames = 0;
@@ -105,7 +106,7 @@ fn chain(addresses: impl Iterator<Item = u64>, max_frames: u64, sample: &mut Sam
     }
 }
 
-/// From the kernel's order, of the registers that were asked for, to DWARF's.
+/// Converts the requested registers from the kernel's order to DWARF's.
 fn user_regs(fields: &mut Fields<'_>, asked: u64) -> Result<Option<UserRegs>, BadRecord> {
     const ABI_NONE: u64 = bindings::PERF_SAMPLE_REGS_ABI_NONE as u64;
     const ABI_32: u64 = bindings::PERF_SAMPLE_REGS_ABI_32 as u64;
@@ -125,7 +126,7 @@ fn user_regs(fields: &mut Fields<'_>, asked: u64) -> Result<Option<UserRegs>, Ba
     Ok(Some(regs))
 }
 
-/// Finds in the copied stack where the frames of the kernel's chain lie: as far as both say the same.
+/// Locates the frames of the kernel's chain in the copied stack, as far as both agree.
 fn place_frames(sample: &mut Sample, mask: u64) {
     let Some(regs) = sample.user_regs else { return };
     let word_bytes = if regs.abi == Abi::Bits32 { 4 } else { 8 };
@@ -155,7 +156,7 @@ fn word_at(stack: &[u8], offset: u64, bytes: usize) -> Option<u64> {
     }
 }
 
-/// Little by little from the front.
+/// Reads a record's fields from front to back.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

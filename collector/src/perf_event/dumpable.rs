@@ -1,42 +1,43 @@
-//! Which processes may be dumped, as far as `/proc` says: perf events copy the stacks of all.
+//! Which processes are dumpable, as far as `/proc` shows: perf events copy the stacks of all.
 
 use crate::proc::{effective_uid, is_of_user, is_secure_execution};
 use fpprof_recording::model::Sideband;
 use rustc_hash::FxHashMap;
 use std::os::unix::fs::MetadataExt as _;
 
-/// What was found is believed for so long: a process may change its user, or ask not to be dumped, at any time.
+/// How long a finding is valid: a process may change its user, or make itself non-dumpable, at any time.
 const BELIEVED_NS: u64 = 100_000_000;
 
-/// What is known of processes that were sampled.
+/// Findings about sampled processes.
 #[derive(Debug)]
 pub(super) struct Dumpable {
     processes: FxHashMap<u32, Known>,
-    /// What counts for a process that has ended before it was looked at.
+    /// The answer for a process that ended before it was looked at.
     gone: bool,
-    /// Processes that must not be dumped count as others.
+    /// Whether non-dumpable processes are treated like others.
     includes_privileged: bool,
-    /// The only user whose processes may be.
+    /// If set, only this user's processes are allowed.
     only_user: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
     may_be_dumped: bool,
-    /// A sample from then on needs another look: a while later, or after the next exec.
+    /// A sample from then on needs another look: after a while, or after the next exec.
     until_ns: u64,
-    /// It has executed another program since.
+    /// Whether the process has executed another program since.
     is_of_former: bool,
 }
 
 impl Dumpable {
-    /// Of a recording of everything, strangers included (`follows_all`), or only of what the user has named.
+    /// For a recording of everything, including other users' processes (`follows_all`), or only of what the user has
+    /// named.
     pub(super) fn new(follows_all: bool, includes_privileged: bool, only_user: Option<u32>) -> Self {
-        // The kernel takes the events of named processes away when they execute a setuid program.
+        // The kernel removes the events of named processes when they execute a setuid program.
         Self { processes: FxHashMap::default(), gone: !follows_all, includes_privileged, only_user }
     }
 
-    /// Takes note of an event of a profiled process.
+    /// Notes an event of a profiled process.
     pub(super) fn apply(&mut self, event: &Sideband) {
         match event {
             Sideband::Comm(comm) if comm.exec => {
@@ -63,7 +64,7 @@ impl Dumpable {
             return known.may_be_dumped;
         }
         let Some(may_be_dumped) = self.may_be_dumped(pid) else {
-            // It has ended, or is inside execve.
+            // The process has ended, or is inside execve.
             return known.filter(|known| !known.is_of_former).map_or(self.gone, |known| known.may_be_dumped);
         };
         let until_ns = time_ns.saturating_add(BELIEVED_NS);
@@ -76,19 +77,19 @@ impl Dumpable {
         Some(is_users && (self.includes_privileged || may_be_dumped(pid)?))
     }
 
-    /// Forgets processes that are not known any more.
+    /// Forgets processes that no longer exist.
     pub(super) fn forget_ended(&mut self, is_known: impl Fn(u32) -> bool) {
         self.processes.retain(|&pid, _| is_known(pid));
     }
 }
 
-/// `None` if the process is gone, or not ours to look at.
+/// Whether a process is dumpable; `None` if it is gone, or access is denied.
 ///
-/// A process of root's that asked not to be dumped looks like any other of root's.
+/// A process of root that made itself non-dumpable looks like any other process of root.
 ///
 /// # Sources
-/// `task_dump_owner` in `fs/proc/base.c`: what may not be dumped has its files in `/proc` owned by root. A program that was
-/// executed with other rights than its caller's is told so (`AT_SECURE`, see getauxval(3)).
+/// `task_dump_owner` in `fs/proc/base.c`: the `/proc` files of a non-dumpable process are owned by root. A program that
+/// was executed with other rights than its caller's is told so (`AT_SECURE`, see getauxval(3)).
 fn may_be_dumped(pid: u32) -> Option<bool> {
     let owner = std::fs::metadata(format!("/proc/{pid}/auxv")).ok()?.uid();
     Some(owner == effective_uid(pid)? && !is_secure_execution(pid)?)
@@ -99,9 +100,9 @@ mod tests {
     use super::*;
     use fpprof_recording::model::{Comm, Fork};
 
-    /// Check that what was found is believed for a while, and of a process that has ended, and of its children, for ever; that
-    /// nothing is known of a program that was executed since; and that what nothing is known of may be dumped if the user has
-    /// named it.
+    /// Check that a finding is valid for a while, or for ever for a process that has ended and for its children; that
+    /// it does not apply to a program executed since; and that processes without a finding are allowed if the user has
+    /// named them.
     #[test]
     fn what_may_be_dumped() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
@@ -113,7 +114,7 @@ mod tests {
         };
         let mut dumpable = Dumpable::new(true, false, None);
         let began = std::time::Instant::now();
-        // The kernel tells of an exec before it notes what the program is told.
+        // The kernel reports an exec before it sets the new program's auxiliary vector.
         while !dumpable.allows(pid, 5) && began.elapsed() < std::time::Duration::from_secs(60) {}
         child.kill().unwrap();
         child.wait().unwrap();
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(dumpable.processes.len(), 1);
     }
 
-    /// Check that processes of others may not be dumped where only one user's may, whatever else is asked for.
+    /// Check that other users' processes are not allowed if only one user's are, whatever else is requested.
     #[test]
     fn one_users_processes() {
         let own = std::process::id();

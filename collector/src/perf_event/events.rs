@@ -1,4 +1,4 @@
-//! Opening events: for threads and what descends from them, or for whole CPUs.
+//! Opening events for threads and their descendants, or for whole CPUs.
 
 use super::plan::Plan;
 use crate::error::Error;
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Room for the process events of a thread's CPU. Smaller than for whole CPUs: with the samples' rings it has to be
-/// within what an ordinary user may lock.
+/// Size of the process event ring on a thread's CPU. Smaller than for whole CPUs: together with the sample rings it
+/// must stay within what an ordinary user may lock.
 const THREAD_SIDEBAND_BYTES: usize = 128 << 10;
 
-/// The sampling events of all CPUs, with a ring for each, and the process events beside them.
+/// The sampling events and rings of all CPUs, and their process events.
 #[derive(Debug)]
 pub(super) struct Events {
     pub(super) cpus: Vec<CpuEvents>,
@@ -23,36 +23,36 @@ pub(super) struct Events {
     has_threads: bool,
 }
 
-/// What samples on one CPU.
+/// The sampling events of one CPU.
 #[derive(Debug)]
 pub(super) struct CpuEvents {
     pub(super) cpu: u32,
-    /// Dropped before the events it belongs to.
+    /// Declared first, to be dropped before its events.
     pub(super) ring: PerfRing,
-    /// The first has the ring, the others write into it.
+    /// The first event owns the ring, the others write into it.
     events: Vec<PerfEvent>,
 }
 
 impl Events {
-    /// For all that runs on every CPU, disabled.
+    /// Opens disabled events for everything that runs on every CPU.
     pub(super) fn open_cpus(plan: &Plan) -> Result<Self, Error> {
         let sideband = SidebandSource::open(&plan.cpus)?;
         Self::open(plan, None, sideband)
     }
 
-    /// For one thread and what will descend from it, disabled or to start with its exec.
+    /// Opens events for one thread and its future descendants, disabled or to start with its exec.
     pub(super) fn open_thread(plan: &Plan, pid: u32) -> Result<Self, Error> {
         let sideband = SidebandSource::open_thread(pid, &plan.cpus, THREAD_SIDEBAND_BYTES);
         let sideband = sideband.map_err(|error| refused(plan, pid, error))?;
         Self::open(plan, Some(pid), sideband)
     }
 
-    /// For running processes, disabled.
+    /// Opens disabled events for running processes.
     pub(super) fn open_pids(plan: &Plan, pids: &[u32]) -> Result<Self, Error> {
         let mut known = BTreeSet::new();
         let mut events: Option<Self> = None;
         for &pid in pids {
-            // A thread that is made by one that has events inherits them; so what is to be found is found in the end.
+            // A thread created by one that has events inherits them, so this finds all threads eventually.
             loop {
                 let new: Vec<u32> = threads(pid).into_iter().filter(|&tid| known.insert(tid)).collect();
                 if new.is_empty() {
@@ -69,7 +69,7 @@ impl Events {
         events.ok_or(Error::NoSuchProcess(pids.first().copied().unwrap_or(0)))
     }
 
-    /// Adds a thread; one that ended meanwhile is no error.
+    /// Adds a thread; ignores one that ended meanwhile.
     fn add(&mut self, plan: &Plan, tid: u32) -> Result<(), Error> {
         let add = || -> io::Result<()> {
             self.sideband.add_thread(tid)?;
@@ -89,7 +89,7 @@ impl Events {
         }
     }
 
-    /// With the largest rings the kernel lets this user lock.
+    /// Opens events with the largest rings that the kernel lets this user lock.
     fn open(plan: &Plan, tid: Option<u32>, sideband: SidebandSource) -> Result<Self, Error> {
         let mut last = None;
         for &ring_bytes in &plan.ring_bytes {
@@ -102,7 +102,7 @@ impl Events {
             };
             match plan.cpus.iter().map(open).collect::<io::Result<Vec<_>>>() {
                 Ok(cpus) => return Ok(Self { cpus, sideband, template, has_threads: tid.is_some() }),
-                // More than may be locked.
+                // More than this user may lock.
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => last = Some(ring_bytes),
                 Err(error) => {
                     return Err(match tid {
@@ -115,7 +115,7 @@ impl Events {
         Err(Error::LockedMemory { ring_bytes: last.unwrap_or(0) })
     }
 
-    /// Starts all that does not start by itself.
+    /// Starts all events that do not start by themselves.
     pub(super) fn enable(&self) -> Result<(), Error> {
         if self.template.starts_on_exec {
             return Ok(());
@@ -123,7 +123,7 @@ impl Events {
         self.each(PerfEvent::enable).map_err(Error::system("starting to sample"))
     }
 
-    /// Stops sampling; when this returns, no sample is taken any more.
+    /// Stops sampling; when this returns, no more samples are taken.
     pub(super) fn disable(&self) -> Result<(), Error> {
         self.each(PerfEvent::disable).map_err(Error::system("stopping to sample"))
     }
@@ -132,7 +132,7 @@ impl Events {
         self.cpus.iter().flat_map(|cpu| &cpu.events).try_for_each(act)
     }
 
-    /// Descriptors that become readable when a ring is a quarter full.
+    /// File descriptors that become readable when a ring is a quarter full.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let samples = self.cpus.iter().filter_map(|cpu| cpu.events.first()).map(PerfEvent::as_fd);
         samples.chain(self.sideband.descriptors())
@@ -143,7 +143,7 @@ impl Events {
         self.has_threads
     }
 
-    /// The share of the time, per cent, in which the counters counted, if that is not all of it.
+    /// The percentage of the time that the counters were counting, if less than all of it.
     pub(super) fn counter_share(&self) -> Option<u64> {
         let counts = self.cpus.iter().filter_map(CpuEvents::count);
         match self.has_threads {
@@ -152,19 +152,19 @@ impl Events {
         }
     }
 
-    /// Bytes of each CPU's ring.
+    /// Size of each CPU's ring, bytes.
     pub(super) fn ring_bytes(&self) -> usize {
         self.cpus.first().map_or(0, |cpu| cpu.ring.data_bytes())
     }
 }
 
 impl CpuEvents {
-    /// What found no room, as the kernel counts it; `None` where it does not.
+    /// Samples lost for lack of room, as the kernel counts them; `None` if it does not.
     pub(super) fn lost(&self) -> Option<u64> {
         self.events.iter().map(PerfEvent::lost).try_fold(0u64, |sum, lost| Some(sum.saturating_add(lost?)))
     }
 
-    /// What its events have counted together.
+    /// Sum of the counts of its events.
     fn count(&self) -> Option<Count> {
         self.events.iter().filter_map(PerfEvent::count).reduce(|sum, count| Count {
             value: sum.value + count.value,
@@ -174,10 +174,10 @@ impl CpuEvents {
     }
 }
 
-/// One count from the counts of all CPUs, of events that follow threads. Such an event is enabled while its thread runs on any
-/// CPU, and counts on its own CPU only. So the times of counting add up, and the time enabled is the same for all; the largest is
-/// taken, since the kernel leaves out threads that never came to a CPU. With many threads that each stay on one CPU that is
-/// still too little, and sharing goes unnoticed.
+/// Combines the counts of all CPUs of events that follow threads. Such an event is enabled while its thread runs on any
+/// CPU, but only counts on its own CPU. So the running times add up, while the enabled time is the same on all CPUs;
+/// the maximum is taken, since the kernel leaves out threads that never ran on a CPU. If many threads each stay on one
+/// CPU, that is still too small, and sharing goes unnoticed.
 fn of_threads(counts: impl Iterator<Item = Count>) -> Option<Count> {
     counts.reduce(|sum, count| Count {
         value: sum.value + count.value,
@@ -186,7 +186,7 @@ fn of_threads(counts: impl Iterator<Item = Count>) -> Option<Count> {
     })
 }
 
-/// What the kernel means by its refusal.
+/// Translates the kernel's refusal.
 fn refused(plan: &Plan, tid: u32, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Error::NoSuchProcess(tid),
@@ -202,12 +202,12 @@ fn refused(plan: &Plan, tid: u32, error: io::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// Check that waiting on CPUs where a thread does not run is no sharing, and that what is missing of all of them is.
+    /// Check that threads running on other CPUs does not count as sharing, and that time missing from all CPUs does.
     #[test]
     fn threads_wait_on_other_cpus() {
         let count = |enabled_ns, running_ns| Count { value: running_ns, enabled_ns, running_ns };
         let share = |counts: &[Count]| shared(of_threads(counts.iter().copied()).into_iter());
-        // As read of four threads on two CPUs.
+        // Values read from four threads on two CPUs.
         assert_eq!(share(&[count(4_226_640, 2_733_774), count(3_218_590, 1_492_866)]), None);
         assert_eq!(share(&[count(4_226_640, 1_366_887), count(3_218_590, 746_433)]), Some(50));
         assert_eq!(share(&[]), None);

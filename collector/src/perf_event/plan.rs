@@ -1,4 +1,4 @@
-//! What can be known to fail before anything runs.
+//! Checks of what can be known to fail before anything runs.
 
 use super::Rights;
 use crate::error::Error;
@@ -9,25 +9,25 @@ use crate::request::{MAX_PERF_EVENT_STACK_BYTES, Request, Target};
 use crate::sys::{PerfEvent, StackEvent};
 use fpprof_recording::model::CaptureMode;
 
-/// A request that was found possible as far as one can know beforehand.
+/// A request that is possible as far as can be known beforehand.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) cpus: Vec<u32>,
     pub(super) command: Option<Command>,
-    /// As it is opened first; the ring decides the mark that wakes the reader.
+    /// The event as first opened; the ring decides the watermark that wakes the reader.
     pub(super) event: StackEvent,
     pub(super) is_system: bool,
     /// Sizes of a CPU's ring to try, largest first.
     pub(super) ring_bytes: Vec<usize>,
 }
 
-/// Room for a sample beside its stack: head, registers, and a chain of 127 frames with its marks. Rounded up.
+/// Room for a sample besides its stack: header, registers, and a chain of 127 frames with its markers. Rounded up.
 const OTHER_BYTES: u64 = 2048;
-/// Rings no larger than this are asked for by default: 250 samples of 64 KiB.
+/// The largest ring requested by default: 250 samples of 64 KiB.
 const LARGEST_DEFAULT_RING: u64 = 16 << 20;
-/// Nor more than this for all CPUs, unless two samples need it.
+/// The most for all CPUs by default, unless two samples need more.
 const MAX_DEFAULT_TOTAL: u64 = 256 << 20;
-/// As the eBPF collector takes.
+/// The same limit as the eBPF collector's.
 const LARGEST_RING: u64 = 256 << 20;
 
 impl Plan {
@@ -63,7 +63,7 @@ impl Plan {
     }
 }
 
-/// What of the request perf events alone cannot do.
+/// What the request asks of perf events that they alone cannot do.
 pub(crate) fn refused_target(request: &Request) -> Option<&'static str> {
     match request.target {
         Target::Threads(_) => Some("sample single threads (-t)"),
@@ -89,7 +89,7 @@ fn stack_bytes(mode: CaptureMode) -> Result<u32, Error> {
     }
 }
 
-/// What was asked for, rounded up; or powers of two from the largest useful one down to what two samples need.
+/// The requested size, rounded up; or powers of two from the largest useful one down to what two samples need.
 fn ring_sizes(asked: Option<u64>, stack_bytes: u64, n_cpus: u64) -> Result<Vec<usize>, Error> {
     let needed = (2 * (stack_bytes + OTHER_BYTES)).next_power_of_two();
     let sizes = match asked {
@@ -106,7 +106,7 @@ fn ring_sizes(asked: Option<u64>, stack_bytes: u64, n_cpus: u64) -> Result<Vec<u
     Ok(sizes.into_iter().filter_map(|size| usize::try_from(size).ok()).collect())
 }
 
-/// What can be known of an event that was asked for by name.
+/// Checks what can be known about an event requested by name.
 fn check(requested: &Event, event: &StackEvent) -> Result<(), Error> {
     requested.check_sampling(event.sampling)?;
     if requested.is_of_kernel() && event.excludes_kernel {
@@ -119,12 +119,12 @@ fn check(requested: &Event, event: &StackEvent) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tries on this very thread what the kernel knows: what was requested, else cycles, else a timer; and whether it counts
-/// what it loses.
+/// Tries on this very thread what the kernel supports: the requested event, else cycles, else a timer; and whether it
+/// counts losses.
 ///
-/// Where the kernel is sampled, the timer is tried first. It only fires where interrupts are on, and the kernel has saved the
-/// user's registers by then. A counter's interrupt can come before; perf then gives the registers of the thread's previous
-/// entry (`perf_get_regs_user` in `arch/x86/kernel/perf_regs.c`).
+/// When the kernel is sampled, the timer is tried first. It only fires while interrupts are enabled, when the kernel
+/// has already saved the user's registers. A counter's interrupt can come before that; perf then reports the registers
+/// of the thread's previous kernel entry (`perf_get_regs_user` in `arch/x86/kernel/perf_regs.c`).
 fn choose(mut event: StackEvent, requested: Option<Event>, cpu: u32) -> Result<StackEvent, Error> {
     let mut refused = None;
     let usual = || match event.excludes_kernel {
@@ -147,7 +147,7 @@ fn choose(mut event: StackEvent, requested: Option<Event>, cpu: u32) -> Result<S
 mod tests {
     use super::*;
 
-    /// Check that two samples fit the smallest ring, that sizes fall by halves, and that what is asked for stands alone.
+    /// Check that two samples fit the smallest ring, that sizes are halved, and that a requested size is the only one.
     #[test]
     fn rings_hold_two_samples() {
         let sizes = ring_sizes(None, 65_528, 2).expect("sizes");
@@ -159,7 +159,7 @@ mod tests {
         assert!(ring_sizes(None, 0, 2).expect("sizes").iter().all(|size| size.is_multiple_of(4096)));
     }
 
-    /// Check that the rings of many CPUs are smaller, and hold two samples all the same.
+    /// Check that the rings of many CPUs are smaller, but still hold two samples.
     #[test]
     fn rings_of_many_cpus_are_bounded() {
         for (n_cpus, expected) in [(16, 16 << 20), (48, 4 << 20), (256, 1 << 20), (4096, 256 << 10)] {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Check that the kernel's limit of bytes is kept, and its step.
+    /// Check that the kernel's limit of stack bytes and its granularity are enforced.
     #[test]
     fn the_kernels_limit_is_ours() {
         let dwarf = |stack_bytes| stack_bytes_of(CaptureMode::Dwarf { stack_bytes });

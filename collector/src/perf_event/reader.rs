@@ -1,4 +1,4 @@
-//! From the rings into the recording.
+//! Reading of the ring buffers into the recording.
 
 use super::decode::{SampleLayout, decode, kind, time_ns};
 use super::dumpable::Dumpable;
@@ -18,7 +18,7 @@ use perf_event_open_sys::bindings;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Reads all rings, joins them in the order of time, and writes.
+/// Reads all rings, merges them by time, and writes the recording.
 pub(super) struct Reader<W> {
     pub(super) writer: RecordingWriter<W>,
     pub(super) events: Events,
@@ -29,9 +29,9 @@ pub(super) struct Reader<W> {
     pub(super) stack_ends: StackEnds,
     dumpable: Dumpable,
     pub(super) options: Options,
-    /// First failure to write, by its errno.
+    /// errno of the first failed write.
     pub(super) write_failed: Option<i32>,
-    /// Bytes of all samples.
+    /// Total bytes of sample records.
     pub(super) ring_bytes: u64,
     counts: BTreeMap<u32, Counts>,
     process_events: Vec<Sideband>,
@@ -41,7 +41,7 @@ pub(super) struct Reader<W> {
     pub(super) resync: Resync,
 }
 
-/// What becomes of samples.
+/// What to do with samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Options {
     pub(super) layout: SampleLayout,
@@ -49,32 +49,32 @@ pub(super) struct Options {
     pub(super) keeps_raw_stacks: bool,
     pub(super) includes_privileged: bool,
     pub(super) only_user: Option<u32>,
-    /// Its samples are skipped.
+    /// Processes whose samples are skipped.
     pub(super) excluded_pids: [u32; MAX_EXCLUDED],
 }
 
-/// What a CPU's ring said so far.
+/// Counts of a CPU's ring so far.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Samples read, whatever became of them.
+    /// Samples read, whatever happened to them.
     read: u64,
-    /// Of those, in something that is not to be profiled.
+    /// Of those, samples of something that is not profiled.
     skipped: u64,
-    /// What found no room, as records say.
+    /// Samples lost for lack of room, according to the records.
     lost: u64,
-    /// Ticks that throttling suppressed, as far as it is over.
+    /// Ticks suppressed by throttling that is over.
     throttled: u64,
     throttling: Throttling,
     /// Time of the last record.
     last_ns: u64,
 }
 
-/// Where in a ring reading has come to.
+/// Reading position in a ring.
 #[derive(Debug, Clone, Copy)]
 struct Cursor {
     at: u64,
     head: u64,
-    /// Of the record at `at`; `None` at the end.
+    /// Time of the record at `at`; `None` at the end.
     time_ns: Option<u64>,
 }
 
@@ -110,8 +110,9 @@ impl<W: Write> Reader<W> {
         }
     }
 
-    /// Reads what happened up to `cut_ns`. Heads are looked at first and read last: so whatever a process did before a
-    /// sample of its has been read when the sample is.
+    /// Reads everything up to `cut_ns`. The heads of the sample rings are loaded before process events are read, but
+    /// samples are read after them: so whatever a process did before one of its samples has been read when the sample
+    /// is.
     pub(super) fn read(&mut self, cut_ns: u64) {
         let mut cursors = std::mem::take(&mut self.cursors);
         let scratch = &mut self.scratch;
@@ -178,7 +179,7 @@ impl<W: Write> Reader<W> {
             counts.read += 1;
             self.ring_bytes += record_bytes;
             match decode(record, self.options.layout, &mut self.sample) {
-                // The idle task, or what is not to be profiled.
+                // The idle task, or a process that is not profiled.
                 Ok(()) if self.sample.tid == 0 || self.options.excluded_pids.contains(&self.sample.pid) => {
                     counts.skipped += 1;
                 }
@@ -187,7 +188,7 @@ impl<W: Write> Reader<W> {
                     (sample.cpu_fired, sample.cpu_lost) = (counts.read + counts.lost, counts.lost);
                     is_wanted = true;
                 }
-                // Cannot be; it counts as dropped.
+                // Cannot happen; counts as dropped.
                 Err(_) => {}
             }
         } else {
@@ -207,7 +208,7 @@ impl<W: Write> Reader<W> {
         next
     }
 
-    /// Hands the sample at hand to the recording.
+    /// Writes the current sample to the recording.
     fn hand_over(&mut self) {
         describe_sampled(self);
         let sample = &mut self.sample;
@@ -219,7 +220,7 @@ impl<W: Write> Reader<W> {
         note(&mut self.write_failed, self.writer.hand_over(sample, scrub));
     }
 
-    /// Writes an event that no ring holds.
+    /// Writes an event that is in no ring.
     pub(super) fn write_event(&mut self, event: Sideband) {
         let verdict = self.tracker.apply(&event);
         self.stack_ends.apply(&event);
@@ -231,21 +232,21 @@ impl<W: Write> Reader<W> {
         note(&mut self.write_failed, written);
     }
 
-    /// Writes all that will be gone; says what could not be kept.
+    /// Writes all files that will be gone; returns what could not be kept.
     pub(super) fn finish_modules(&mut self) -> Omitted {
         let (writer, write_failed) = (&mut self.writer, &mut self.write_failed);
         self.modules.finish(|module| note(write_failed, writer.module(module)))
     }
 
-    /// Brings to the disk what was collected.
+    /// Flushes everything written so far.
     pub(super) fn flush(&mut self) {
         let flushed = self.writer.flush();
         note(&mut self.write_failed, flushed);
     }
 
-    /// Writes the balance so far, and all that it is about.
+    /// Writes the balance so far, after all the samples it counts.
     pub(super) fn checkpoint(&mut self, time_ns: u64) {
-        // First, so that it counts the samples of all blocks before its own.
+        // First, so that the checkpoint counts the samples of all preceding blocks.
         self.flush();
         self.modules.look();
         self.events.sideband.count_lost();
@@ -256,8 +257,8 @@ impl<W: Write> Reader<W> {
         self.flush();
     }
 
-    /// Counts what no record told of: throttling that still lasts, and by the kernel's own count what was lost last. No
-    /// sample may be on its way any more.
+    /// Counts what no record reported: throttling that has not ended, and losses since the last record, from the
+    /// kernel's own count. Call it when no more samples can arrive.
     pub(super) fn close_balance(&mut self, stopped_ns: u64) {
         for cpu in &self.events.cpus {
             let counts = self.counts.entry(cpu.cpu).or_default();
@@ -272,8 +273,8 @@ impl<W: Write> Reader<W> {
         }
     }
 
-    /// The balance of every CPU: `fired` is what was read, what was lost, and what was throttled. At the end nothing is on
-    /// its way any more: what was read and is not in the recording was dropped.
+    /// The balance of every CPU: fired is the sum of read, lost, and throttled. At the end nothing is in flight: what
+    /// was read and is not in the recording was dropped.
     pub(super) fn counters(&self, is_end: bool) -> Vec<CpuCounters> {
         let none = Counts::default();
         let of_cpu = |cpu: &super::events::CpuEvents| {
@@ -295,7 +296,7 @@ impl<W: Write> Reader<W> {
         self.events.cpus.iter().map(of_cpu).collect()
     }
 
-    /// Samples handed to the recording, lost, and not written, so far.
+    /// Samples written, lost, and dropped so far.
     pub(super) fn totals(&self) -> (u64, u64, u64) {
         let samples: u64 = self.counts.values().map(|counts| counts.read - counts.skipped).sum();
         let lost = self.counts.values().map(|counts| counts.lost).sum();
@@ -303,7 +304,7 @@ impl<W: Write> Reader<W> {
         (samples.saturating_sub(unwritten), lost, unwritten)
     }
 
-    /// Whether a ring is a quarter full: what was read last time was too young to be taken out, or much has come since.
+    /// Whether a ring is a quarter full: what was in it last time was too recent to read, or much has come since.
     pub(super) fn is_filling(&self) -> bool {
         self.events.cpus.iter().any(|cpu| {
             let filled = cpu.ring.head().wrapping_sub(cpu.ring.tail());
@@ -313,12 +314,12 @@ impl<W: Write> Reader<W> {
 }
 
 impl Counts {
-    /// Counts a record that is no sample; gives what it says was lost, and when.
+    /// Counts a record that is not a sample; returns the gap that it reports.
     fn take(&mut self, cpu: u32, time_ns: u64, body: Option<Body>, sampling: Sampling) -> Vec<Gap> {
         match body {
             Some(Body::Lost(lost)) => {
                 self.lost = self.lost.saturating_add(lost);
-                // After the last record, which can be one of losses itself.
+                // After the last record, which can itself report losses.
                 let start_ns = if self.last_ns > 0 { self.last_ns.saturating_add(1).min(time_ns) } else { time_ns };
                 return vec![Gap { cpu, event: 0, start_ns, end_ns: time_ns, lost, cause: LossCause::RingFull }];
             }
@@ -344,7 +345,7 @@ fn earliest(cursors: &[Cursor], cut_ns: u64) -> Option<(usize, Cursor)> {
     Some((i, cursor))
 }
 
-/// Takes the copied stack out of the sample of a process that may not be dumped.
+/// Removes the copied stack from a sample if its process is not dumpable.
 fn withhold(sample: &mut Sample, dumpable: &mut Dumpable) {
     if sample.stack.is_empty() || dumpable.allows(sample.pid, sample.time_ns) {
         return;
@@ -354,7 +355,7 @@ fn withhold(sample: &mut Sample, dumpable: &mut Dumpable) {
     sample.withheld = true;
 }
 
-/// Says where the stack ends, and leaves away what lies beyond: arguments, environment, other mappings.
+/// Sets the end of the stack, and removes what lies beyond: arguments, environment, other mappings.
 fn end_stack(sample: &mut Sample, stack_ends: &mut StackEnds) {
     let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
     sample.stack_end = stack_ends.end(sample.pid, sp, sample.time_ns, sample.stack_from_sp());

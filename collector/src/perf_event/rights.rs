@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::proc::{Capabilities, read_number};
 
-/// What perf events are allowed to see.
+/// This user's rights to use perf events.
 ///
 /// # Sources
 /// `perf_allow_kernel` and `perf_allow_cpu` in `kernel/events/core.c`; Debian's kernels refuse everything above 2.
@@ -14,28 +14,28 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Of this process, now.
+    /// This process's current rights.
     pub(crate) fn now() -> Self {
         let paranoid = read_number("/proc/sys/kernel/perf_event_paranoid").unwrap_or(2);
         Self { paranoid, is_capable: Capabilities::effective().has(Capabilities::PERFMON) }
     }
 
-    /// Processes of one's own, outside the kernel.
+    /// Whether it may sample its own processes in user space.
     pub(crate) fn may_sample_own(self) -> bool {
         self.is_capable || self.paranoid <= 2
     }
 
-    /// In the kernel too.
+    /// Whether it may sample them in the kernel too.
     pub(crate) fn may_sample_kernel(self) -> bool {
         self.is_capable || self.paranoid <= 1
     }
 
-    /// Whole CPUs.
+    /// Whether it may sample whole CPUs.
     pub(crate) fn may_sample_cpus(self) -> bool {
         self.is_capable || self.paranoid <= 0
     }
 
-    /// Whether this is enough for whole CPUs (`is_system`) or for processes; else an error that says what is missing.
+    /// Fails with the missing right, unless these rights suffice for whole CPUs (`is_system`) or for processes.
     pub(crate) fn check(self, is_system: bool) -> Result<(), Error> {
         let refused = |action, missing| Err(Error::PerfEventRefused { action, missing });
         match is_system {
@@ -54,8 +54,8 @@ impl Rights {
 mod tests {
     use super::*;
 
-    /// Check that each level allows what the kernel allows at it, that the capability allows all, and that refusals name
-    /// the capability.
+    /// Check that each level allows what the kernel allows at it, that the capability allows everything, and that
+    /// errors name the capability.
     #[test]
     fn levels_are_the_kernels() {
         let allowed = |paranoid, is_capable| {

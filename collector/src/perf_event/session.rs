@@ -1,4 +1,4 @@
-//! Making a recording.
+//! A recording session with perf events alone.
 
 use super::decode::SampleLayout;
 use super::events::Events;
@@ -46,9 +46,9 @@ pub(crate) fn record<W: Write>(
         _ => Running::System,
     };
     let events = events.map_or_else(|| Events::open_cpus(&plan), Ok)?;
-    // Before `/proc` is read, so that nothing falls between.
+    // Before `/proc` is read, so that nothing is missed in between.
     events.sideband.enable()?;
-    // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
+    // Creates the file: in another user's directory, root needs CAP_DAC_OVERRIDE for that, and drops it next.
     let meta = description(request, &plan, &running);
     let writer = RecordingWriter::new(sink, &meta)?;
     privileges::prepare_thread(request)?;
@@ -117,25 +117,26 @@ fn notes_of(plan: &Plan, events: &Events) -> Vec<Note> {
     notes
 }
 
-/// A recording under way.
+/// A recording in progress.
 struct Session<'a, W> {
     request: &'a Request,
     plan: &'a Plan,
     reader: Reader<W>,
     running: Running,
     stop: &'a StopFlag,
-    /// When the recording was begun.
+    /// When the recording began.
     start_ns: u64,
     begun: TicksBegun,
     /// CPU time of this process and its parser when sampling began.
     cpu_ns_at_start: u64,
-    /// What is still to be described.
+    /// Processes yet to be described.
     existing: Existing,
     notes: Vec<Note>,
 }
 
 impl<W: Write> Session<'_, W> {
-    /// What is named and exists already, then samples, then the command; what exists besides is described while samples come.
+    /// Describes the named processes that exist, then starts sampling and the command; other processes are described
+    /// while sampling.
     fn start(&mut self) -> Result<(), Error> {
         self.describe_named();
         self.cpu_ns_at_start = cpu_ns(self.request);
@@ -157,7 +158,7 @@ impl<W: Write> Session<'_, W> {
                 self.existing = Existing::new(pids.iter().copied());
                 self.existing.describe(&mut self.reader, None, Duration::MAX);
             }
-            // The plan takes neither threads nor control groups.
+            // The plan accepts neither threads nor control groups.
             Target::Threads(_) | Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => {
                 self.existing = Existing::new(processes());
             }
@@ -182,7 +183,7 @@ impl<W: Write> Session<'_, W> {
             if self.request.max_bytes.is_some_and(|max| self.reader.writer.bytes_written() >= max) {
                 return Ok(EndReason::MaxSize);
             }
-            // A ring wakes us when it passes its mark, not while it stays above.
+            // A ring wakes the reader when it passes its watermark, not while it stays above.
             let pause = match self.reader.is_filling() {
                 _ if !self.existing.is_done() => Duration::ZERO,
                 true => Duration::from_nanos(SETTLE_NS),
@@ -203,7 +204,7 @@ impl<W: Write> Session<'_, W> {
         }
     }
 
-    /// Stops sampling, reads all that is left, and closes the recording.
+    /// Stops sampling, reads everything left, and closes the recording.
     fn finish(mut self, reason: EndReason, before: &Rusage) -> Result<Outcome, Error> {
         self.reader.events.disable()?;
         let stopped_ns = monotonic_ns();
@@ -262,7 +263,7 @@ impl<W: Write> Session<'_, W> {
         }
     }
 
-    /// What is in no balance. How many ticks there should have been is only known of a timer that fires on whole CPUs.
+    /// What is in no balance. The expected number of ticks is only known for a timer that fires on whole CPUs.
     fn uncounted(&self, cpus: &[CpuCounters], stopped_ns: u64) -> Uncounted {
         let event = &self.plan.event.event;
         let has_rate = self.plan.is_system && event.is_timer();

@@ -1,4 +1,4 @@
-//! Where stacks end, which the kernel's samples do not say.
+//! The ends of stacks, which the kernel's samples do not contain.
 
 use crate::proc::start_stack;
 use crate::sideband::is_untold;
@@ -7,54 +7,55 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The ends of the mappings of all profiled processes, and of their first threads' stacks.
+/// The ends of all mappings and of the first threads' stacks of all profiled processes.
 ///
-/// A mapping's end is right until it is unmapped or changed, which nothing tells of; what is mapped over it is.
+/// The end of a mapping is valid until it is unmapped or changed, which no event reports; later mappings over it are
+/// reported.
 #[derive(Debug, Default)]
 pub(super) struct StackEnds {
     processes: FxHashMap<u32, Process>,
-    /// First threads that ended: others of their processes may live on, and samples still come.
+    /// Processes whose first thread ended: other threads may live on, and samples still come.
     ended: Vec<u32>,
 }
 
 #[derive(Debug, Default, Clone)]
 struct Process {
-    /// End by start, not overlapping. Shared until one of the sharers changes it.
+    /// Mapping ends by start, not overlapping. Shared until one of the sharers changes it.
     mappings: Rc<BTreeMap<u64, u64>>,
-    /// Where the kernel put arguments and environment at the last exec: the outer end of the first thread's stack.
+    /// Where the kernel put arguments and environment at the last exec: the end of the first thread's stack.
     first_stack: Option<u64>,
-    /// How often the kernel is still asked for it.
+    /// How often the kernel may still be asked for it.
     asks_left: u8,
-    /// How many chunks are still searched for it.
+    /// How many chunks may still be searched for it.
     searches_left: u8,
-    /// The last exec: what was mapped before is gone.
+    /// Time of the last exec: earlier mappings are gone.
     since_ns: u64,
 }
 
-/// A first thread's stack is no larger; beyond it lies something else.
+/// Largest size of a first thread's stack; anything farther away is something else.
 ///
 /// # Sources
 /// Twice the usual limit (`_STK_LIM` in `include/uapi/linux/resource.h`).
 const LARGEST_FIRST_STACK: u64 = 16 << 20;
 
-/// A process's samples ask so often for a first stack that was not known at its exec.
+/// How many of a process's samples ask for a first stack that was not known at its exec.
 ///
 /// # Sources
-/// `begin_new_exec` tells of an exec before `load_elf_binary` sets `mm->start_stack` (`fs/exec.c`, `fs/binfmt_elf.c`):
-/// a reader that is quick asks too early.
+/// `begin_new_exec` reports an exec before `load_elf_binary` sets `mm->start_stack` (`fs/exec.c`, `fs/binfmt_elf.c`):
+/// a fast reader asks too early.
 const MAX_ASKS: u8 = 8;
-/// Likewise so many chunks are searched: those of threads do not have it.
+/// How many chunks are searched for it: other threads' stacks do not contain it.
 const MAX_SEARCHES: u8 = 32;
 
-/// Mappings of a process that are kept: as many as it can have (`vm.max_map_count`). Where there are more, with those that
-/// were unmapped, all are forgotten.
+/// Mappings kept for a process: as many as it can have (`vm.max_map_count`). If there are more, because unmapped ones
+/// are still counted, all are forgotten.
 const MAX_MAPPINGS: usize = 65_530;
 
 impl StackEnds {
-    /// Takes note of an event of a profiled process.
+    /// Notes an event of a profiled process.
     ///
-    /// Of a process that executes one program right after another, `/proc` may tell of the second when the first is asked
-    /// for. Stacks are placed at random, so what it says is then too far away to be taken for the end of one.
+    /// If a process executes two programs in quick succession, `/proc` may already describe the second when asked about
+    /// the first. Stacks are placed at random, so that answer is then too far away to be taken for the end of a stack.
     pub(super) fn apply(&mut self, event: &Sideband) {
         match event {
             Sideband::Mmap(mmap) => self.mmap(mmap),
@@ -77,7 +78,7 @@ impl StackEnds {
         }
     }
 
-    /// Takes note of a process that exists already. With `is_anew`, what it had mapped before does not count any more.
+    /// Notes an existing process. With `is_anew`, its earlier mappings no longer count.
     pub(super) fn add(&mut self, pid: u32, is_anew: bool) {
         let process = self.processes.entry(pid).or_default();
         if is_anew {
@@ -87,8 +88,8 @@ impl StackEnds {
         process.searches_left = MAX_SEARCHES;
     }
 
-    /// The end of the stack that `sp` lay in at `time_ns`, where it is known. `chunk` is the stack from there on, as the
-    /// kernel has copied it: of a process that has ended before it was asked for, nothing else shows it.
+    /// The end of the stack that contained `sp` at `time_ns`, if known. `chunk` is the stack from there on, as the
+    /// kernel copied it: for a process that ended before it was asked about, nothing else shows the end.
     pub(super) fn end(&mut self, pid: u32, sp: u64, time_ns: u64, chunk: &[u8]) -> Option<StackEnd> {
         let process = self.processes.get_mut(&pid).filter(|process| time_ns >= process.since_ns)?;
         if process.first_stack.is_none() && process.asks_left > 0 {
@@ -120,7 +121,7 @@ impl StackEnds {
     }
 
     fn mmap(&mut self, mmap: &Mmap) {
-        // The kernel tells of a first stack before it moves it.
+        // The kernel reports a first stack before it moves it.
         if mmap.path == b"[stack]" || is_untold(mmap) {
             return;
         }
@@ -132,12 +133,12 @@ impl StackEnds {
     }
 }
 
-/// Where the kernel has put the arguments of a program, if that is in the chunk: their number, pointers to them, zero, pointers
-/// to the environment, zero, and the first entry of the auxiliary vector.
+/// Where the kernel put the arguments of a program, if that is in the chunk: their number, pointers to them, zero,
+/// pointers to the environment, zero, and the first entry of the auxiliary vector.
 ///
 /// # Sources
-/// System V psABI for AMD64, figure 3.9 (initial process stack). `create_elf_tables` in `fs/binfmt_elf.c`; `ARCH_DLINFO`, with
-/// which the vector begins on x86-64 and arm64.
+/// System V psABI for AMD64, figure 3.9 (initial process stack). `create_elf_tables` in `fs/binfmt_elf.c`;
+/// `ARCH_DLINFO`, with which the vector begins on x86-64 and arm64.
 fn find_arguments(sp: u64, chunk: &[u8]) -> Option<u64> {
     const AT_SYSINFO_EHDR: u64 = 33;
     const MAX_ARGUMENTS: u64 = 1 << 16;
@@ -146,7 +147,7 @@ fn find_arguments(sp: u64, chunk: &[u8]) -> Option<u64> {
     }
     let words = chunk.as_chunks::<8>().0;
     let word = |at: usize| words.get(at).map(|word| u64::from_le_bytes(*word));
-    // Where a list of pointers above `place` ends.
+    // The end of a list of pointers above `place`.
     let end_of = |from: usize, place: u64| (from..words.len()).find(|&at| word(at).is_none_or(|word| word <= place));
     let is_start = |at: usize, place: u64| -> Option<bool> {
         let n = word(at).filter(|n| (1..MAX_ARGUMENTS).contains(n))?;
@@ -161,7 +162,7 @@ fn find_arguments(sp: u64, chunk: &[u8]) -> Option<u64> {
     aligned.find(|&(at, place)| is_start(at, place) == Some(true)).map(|(_, place)| place)
 }
 
-/// Adds `start..end`, cutting away what it covers.
+/// Adds `start..end`, cutting what it covers.
 fn insert(mappings: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     if start >= end {
         return;
@@ -197,8 +198,8 @@ mod tests {
         ends.end(7, sp, 5, &[]).map(|end| end.address)
     }
 
-    /// Check that a stack ends where its mapping does, that neighbours stay apart, that what is mapped later covers what
-    /// was there, and that nothing is said where nothing is mapped.
+    /// Check that a stack ends where its mapping does, that adjacent mappings stay separate, that later mappings cover
+    /// earlier ones, and that there is no end where nothing is mapped.
     #[test]
     fn mappings_end_where_they_end() {
         let mut ends = StackEnds::default();
@@ -217,7 +218,8 @@ mod tests {
         assert_eq!(end(&mut ends, u64::MAX - 1), Some(u64::MAX));
     }
 
-    /// Check that a first stack's end is its start address, for this very process, and not for what lies far from it.
+    /// Check that a first stack's end is its start address, for this very process, and not for a stack pointer far from
+    /// it.
     #[test]
     fn first_stacks_end_at_their_start() {
         let mut ends = StackEnds::default();
@@ -230,7 +232,7 @@ mod tests {
         assert_eq!(ends.end(pid, start - LARGEST_FIRST_STACK - 8, 5, &[]), None);
     }
 
-    /// Check that a first stack that was not known yet at the exec is known at a sample.
+    /// Check that a first stack that was not known at the exec is found at a sample.
     #[test]
     fn first_stacks_are_asked_for_again() {
         let mut ends = StackEnds::default();
@@ -240,8 +242,8 @@ mod tests {
         assert_eq!(ends.end(pid, start - 64, 5, &[]).map(|end| end.address), Some(start));
     }
 
-    /// Check that the first stack of a process that is gone ends at its arguments, which its samples show, also those that
-    /// are too deep to; and that words which only begin like arguments are none.
+    /// Check that the first stack of a process that is gone ends at its arguments, as seen in its samples, also for
+    /// samples too deep to contain them; and that words which only begin like arguments are not taken for them.
     #[test]
     fn first_stacks_end_at_their_arguments() {
         let gone = u32::MAX;

@@ -1,8 +1,8 @@
-//! Calls that may not return for long: looking up and opening files that profiled processes name.
+//! Calls that may block for long: looking up and opening files that profiled processes name.
 //!
-//! A file may lie on a network or FUSE file system whose server does not answer. So such calls are made by another thread,
-//! and the caller waits for a second at most. A thread that did not come back is left alone, and a place where one waits is
-//! not asked again until it does. All waiting for the files of one user has a limit as well.
+//! A file may be on a network or FUSE file system whose server does not answer. So another thread makes such calls, and
+//! the caller waits for at most a second. A thread that did not return in time is abandoned, and its place is not asked
+//! again until it does return. The total time spent waiting for one user's files is limited as well.
 
 use super::effective_uid;
 use crate::share::Credit;
@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-/// So long a call is waited for.
+/// How long a call is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// All files of a user are waited for so long at once, and for one part in so many of the time.
+/// The wait budget for all files of a user: this long in a burst, and one `PART`th of the time on average.
 const OF_USER: Duration = Duration::from_millis(1500);
 const PART: u64 = 50;
-/// So long a call may take that does not count: any does on a busy machine.
+/// Duration up to which a call is not charged: on a busy machine, any call may take that long.
 const USUAL: Duration = Duration::from_millis(5);
-/// Most threads that wait for answers.
+/// The most threads that wait for answers.
 const MAX_STUCK: usize = 64;
-/// Most of them for one user, who can have as many file systems as he likes.
+/// The most of them for one user, who can have any number of file systems.
 const MAX_STUCK_OF_USER: usize = 8;
 
-/// Where a file is: with which user's processes, and on which device (major, minor).
+/// Where a file is: the user of the processes that name it, and its device (major, minor).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     user: u32,
@@ -34,31 +34,31 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// That of a mapped file.
+    /// The place of a mapped file.
     pub(crate) fn of(mmap: &Mmap) -> Self {
         Self::on(mmap.pid, (mmap.identity.dev_major, mmap.identity.dev_minor))
     }
 
-    /// That of what has no device yet: something below a process's root directory.
+    /// The place of something without a known device, below a process's root directory.
     pub(crate) fn below_root_of(pid: u32) -> Self {
         Self::on(pid, (0, 0))
     }
 
-    /// Whose it is.
+    /// The user of its processes.
     pub(crate) fn user(self) -> u32 {
         self.user
     }
 
     fn on(pid: u32, device: (u32, u32)) -> Self {
-        // Of a process that is gone the files can still be opened by their paths.
+        // If the process is gone, its files can still be opened by their paths.
         Self { user: effective_uid(pid).unwrap_or(u32::MAX), device }
     }
 }
 
-/// Makes calls that may not return. One at a time is waited for.
+/// Makes calls that may block. Waits for one at a time.
 #[derive(Debug)]
 pub(crate) struct BlockingCalls {
-    /// A thread that has nothing to do.
+    /// An idle thread.
     idle: Option<CallThread>,
     stuck: Vec<Stuck>,
     credit: Credit,
@@ -84,14 +84,15 @@ struct Stuck {
     has_returned: Arc<AtomicBool>,
 }
 
-/// A thread that makes calls, and ends when nobody has any more for it.
+/// A thread that makes calls, and ends when its sender is dropped.
 #[derive(Debug)]
 struct CallThread(Sender<Call>);
 
 type Call = Box<dyn FnOnce() + Send>;
 
 impl BlockingCalls {
-    /// What `what` returns, which counts as waiting for this user's files; `None` at once if that has taken too long.
+    /// Makes a call on this thread and charges it to the user of the place; `None` at once if the user's budget is used
+    /// up.
     pub(crate) fn wait<T>(&mut self, place: Place, what: impl FnOnce() -> T) -> Option<T> {
         let begun_ns = self.begin(place)?;
         let value = what();
@@ -114,13 +115,13 @@ impl BlockingCalls {
         }
     }
 
-    /// How often somebody was left out for whom too long had been waited.
+    /// How often a call was refused because its user's budget was used up.
     pub(crate) fn n_left_out(&self) -> u64 {
         self.n_left_out
     }
 
-    /// What `what` returns, if it does so in time; `None` at once where an earlier call has not returned yet, or too long was
-    /// waited for this user already.
+    /// Makes a call on another thread; `None` if it does not return in time, or at once if an earlier call to the place
+    /// has not returned yet, or if its user's budget is used up.
     pub(crate) fn call<T: Send + 'static>(
         &mut self,
         place: Place,
@@ -164,8 +165,8 @@ impl BlockingCalls {
     }
 }
 
-/// The call, with what is to happen when it returns. A value that is too late, which may be an open file, is dropped first:
-/// that may take long too.
+/// Wraps a call so that it reports its return. If the value comes too late, it is dropped first: it may be an open
+/// file, and closing that may also take long.
 fn returning<T: Send + 'static>(
     what: impl FnOnce() -> T + Send + 'static,
     answer: SyncSender<T>,
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// A call that returns when it is told to.
+    /// A call that blocks until it is released.
     fn held() -> (Sender<()>, impl FnOnce() + Send + 'static) {
         let (let_go, wait) = channel::<()>();
         (let_go, move || _ = wait.recv())
@@ -202,7 +203,7 @@ mod tests {
         Place { user, device: (0, minor) }
     }
 
-    /// Check that what returns is handed over, and by the same thread each time.
+    /// Check that calls return their values, and are made by the same thread each time.
     #[test]
     fn calls_return() {
         let mut calls = BlockingCalls::default();
@@ -210,8 +211,8 @@ mod tests {
         assert!(ids.iter().all(|&id| id == ids[0] && id != std::thread::current().id()), "{ids:?}");
     }
 
-    /// Check that a place whose call does not return costs one wait, that others are asked meanwhile, and that it is asked
-    /// again once the call has returned.
+    /// Check that a place whose call does not return costs one wait, that others are asked meanwhile, and that it is
+    /// asked again once the call has returned.
     #[test]
     fn silent_places_are_left_alone() {
         let mut calls = BlockingCalls::default();
@@ -228,7 +229,7 @@ mod tests {
         while calls.call(place(1, 1), || 4).is_none() {}
     }
 
-    /// Check that a user whose files answer, but slowly, is waited for so long in all, and that others are asked meanwhile.
+    /// Check that the total wait for a user whose files answer slowly is limited, and that others are asked meanwhile.
     #[test]
     fn slow_places_have_a_limit() {
         const TAKES: Duration = Duration::from_millis(200);
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!((calls.wait(place(2, 0), || 2), calls.call(place(2, 0), || 3)), (Some(2), Some(3)));
     }
 
-    /// Check that a user with many silent file systems is not asked any more, while others are.
+    /// Check that a user with many silent file systems is no longer asked, while others are.
     #[test]
     fn users_have_a_limit() {
         let mut calls = BlockingCalls::default();

@@ -5,11 +5,11 @@ use fpprof_recording::MAX_CGROUP_BYTES;
 use std::fs::File;
 use std::io::Read as _;
 
-/// Most bytes read: a line for each hierarchy, of which there are 14 with controllers.
+/// The most bytes read: a line for each hierarchy, of which there are 14 with controllers.
 const MAX_BYTES: u64 = 1 << 16;
 
-/// The control group of a process, told by its first thread or, if that has exited, by another one: `/` for the root. `None`
-/// if both have.
+/// The control group of a process, read from its first thread or, if that has exited, from another one: `/` for the
+/// root. `None` if both have exited.
 pub(crate) fn cgroup_of(pid: u32, tid: u32) -> Option<Vec<u8>> {
     let other = (tid != pid).then_some(tid);
     std::iter::once(pid).chain(other).find_map(|tid| cgroup_of_thread(pid, tid))
@@ -22,18 +22,19 @@ fn cgroup_of_thread(pid: u32, tid: u32) -> Option<Vec<u8>> {
     (!is_of_exited || thread_runs(pid, tid)).then(|| path.to_vec())
 }
 
-/// Of the paths that a process has, one for each hierarchy, the one that says most.
+/// Chooses the most specific of a process's paths, one for each hierarchy.
 ///
-/// Service managers and container runtimes use the hierarchy `name=systemd` where there is one, and version 2 otherwise. Where
-/// both are mounted ("hybrid"), runtimes that know only version 1 leave their containers in the group of version 2 that they
-/// run in themselves, such as `/system.slice/containerd.service`. Where neither says anything, it is the longest path of a
-/// controller. Says also whether it may be so because the thread has exited, and is in the root of all hierarchies of version 1.
+/// Service managers and container runtimes use the hierarchy `name=systemd` if it exists, and version 2 otherwise. If
+/// both are mounted ("hybrid"), runtimes that know only version 1 leave their containers in their own version 2 group,
+/// such as `/system.slice/containerd.service`. If both are uninformative, the longest path of a controller is chosen.
+/// Also returns whether the path may only be due to the thread's exit, which moves it to the root of all version 1
+/// hierarchies.
 ///
 /// # Sources
-/// cgroups(7), `/proc/PID/cgroup`: `HIERARCHY:CONTROLLERS:PATH`, with neither number nor controllers for version 2. No name
-/// holds a line feed (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`). `proc_cgroup_show` there: of version 2, ` (deleted)` follows the
-/// path of a group that is gone; of version 1, a thread with `PF_EXITING` is shown in the root. systemd's
-/// `docs/CGROUP_DELEGATION.md` on the three ways to mount hierarchies.
+/// cgroups(7), `/proc/PID/cgroup`: `HIERARCHY:CONTROLLERS:PATH`, with neither number nor controllers for version 2. No
+/// name contains a line feed (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`). `proc_cgroup_show` there: in version 2, `
+/// (deleted)` follows the path of a group that is gone; in version 1, a thread with `PF_EXITING` is shown in the root.
+/// systemd's `docs/CGROUP_DELEGATION.md` on the three ways to mount hierarchies.
 fn chosen(text: &[u8]) -> Option<(&[u8], bool)> {
     let hierarchy = |line| -> Option<(&[u8], &[u8])> {
         let mut fields = <[u8]>::splitn(line, 3, |&byte| byte == b':').skip(1);
@@ -60,8 +61,8 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Check that the path is that of version 2 where there is no other, of systemd's hierarchy in a hybrid of both, and the
-    /// longest of the controllers' where neither says anything; and that what an exited thread may show is told.
+    /// Check that the path is that of version 2 if it is the only one, of systemd's hierarchy in a hybrid of both, and
+    /// the longest of the controllers' if neither is informative; and that what an exited thread may show is flagged.
     #[test]
     fn the_hierarchy_that_says_most_is_chosen() {
         let cases = [
@@ -94,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Check that rubbish gives nothing, and that a path that is too long is passed over.
+    /// Check that rubbish gives nothing, and that a path that is too long is skipped.
     #[test]
     fn rubbish_gives_nothing() {
         for rubbish in [&b""[..], b"\n\n", b"0::", b"0:", b"1:cpu:relative\n", b"\xff:\xff\xff\n"] {
@@ -104,8 +105,8 @@ mod tests {
         assert_eq!(chosen(long.as_bytes()), Some((&b"/own"[..], false)));
     }
 
-    /// Check that this process has a group, in each of its threads, that one that has exited is not said to be in the root, and
-    /// that one that is gone has none.
+    /// Check that this process has a group in each of its threads, that an exited one is not reported in the root, and
+    /// that one that is gone has no group.
     #[test]
     fn own_group() {
         let own = std::process::id();

@@ -1,4 +1,4 @@
-//! Files that processes have mapped, opened without trusting their names.
+//! Opening of mapped files without trusting their names.
 
 use fpprof_recording::model::{BuildId, FileIdentity, Mmap};
 use std::fs::{File, Metadata, OpenOptions};
@@ -12,12 +12,12 @@ use std::path::PathBuf;
 pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) bytes: u64,
-    /// Device and inode as stat(2) tells them.
+    /// Device and inode from stat(2).
     stat: (u64, u64),
 }
 
 impl Opened {
-    /// Whether it is the file that a process has mapped under this device and inode.
+    /// Whether this is the file that a process has mapped under this device and inode.
     pub(crate) fn is_of(&self, identity: &FileIdentity, pid: u32) -> bool {
         let is_it = |metadata: &Metadata, pid: &str| is_mapped(&self.file, metadata, identity, pid);
         self.file.metadata().is_ok_and(|metadata| is_it(&metadata, &pid.to_string()) || is_it(&metadata, "self"))
@@ -30,7 +30,7 @@ impl Opened {
 }
 
 /// Opens the file behind a mapping: by the mapping itself, else by its path as the process sees it, else by its path
-/// as we see it. A path counts only if it leads to the mapped inode of the mapped device.
+/// as this process sees it. A path counts only if it leads to the mapped inode on the mapped device.
 pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
     let Mmap { pid, start, len, path, identity, .. } = mmap;
     let end = start.saturating_add(*len);
@@ -49,7 +49,8 @@ pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
         .or_else(|| open_regular(path.into(), |handle, metadata| is_mapped(handle, metadata, identity, "self")))
 }
 
-/// Whether the path, as we see it, still leads to this file, which was opened when it was mapped if that was possible.
+/// Whether the path, as this process sees it, still leads to this file, which was opened when it was mapped if
+/// possible.
 pub(crate) fn still_at(path: &[u8], identity: &FileIdentity, opened: Option<&Opened>) -> bool {
     let handle = open_path(std::ffi::OsStr::from_bytes(path).into());
     handle.is_some_and(|(handle, metadata)| match opened {
@@ -58,7 +59,7 @@ pub(crate) fn still_at(path: &[u8], identity: &FileIdentity, opened: Option<&Ope
     })
 }
 
-/// Whether a mapping of this identity is of this file. `pid`, or `self`, has it in its mount namespace.
+/// Whether a mapping with this identity is of this file. `pid`, or `self`, has it in its mount namespace.
 fn is_mapped(handle: &File, metadata: &Metadata, identity: &FileIdentity, pid: &str) -> bool {
     let FileIdentity { dev_major, dev_minor, inode, .. } = *identity;
     let device = metadata.dev();
@@ -66,12 +67,12 @@ fn is_mapped(handle: &File, metadata: &Metadata, identity: &FileIdentity, pid: &
     by_stat == (dev_major, dev_minor, inode) || shown_identity(handle, pid) == Some((dev_major, dev_minor, inode))
 }
 
-/// Device and inode of a file as mappings show them. stat(2) may tell others: btrfs gives the device of the subvolume,
+/// Device and inode of a file as mappings show them. stat(2) may differ: btrfs reports the device of the subvolume,
 /// overlayfs that of the layer.
 ///
 /// # Sources
-/// `show_map_vma` in `fs/proc/task_mmu.c`, `show_mountinfo` in `fs/proc_namespace.c` and `seq_show` in `fs/proc/fd.c` take
-/// both from the file system; `btrfs_getattr` and `ovl_getattr` do not. Before 5.14 no inode is shown of open files.
+/// `show_map_vma` in `fs/proc/task_mmu.c`, `show_mountinfo` in `fs/proc_namespace.c` and `seq_show` in `fs/proc/fd.c`
+/// take both from the file system; `btrfs_getattr` and `ovl_getattr` do not. Before 5.14, `fdinfo` shows no inode.
 fn shown_identity(handle: &File, pid: &str) -> Option<(u32, u32, u64)> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", handle.as_raw_fd())).ok()?;
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
@@ -91,7 +92,7 @@ fn open_path(path: PathBuf) -> Option<(File, Metadata)> {
     Some((handle, metadata))
 }
 
-/// Opens a regular file and nothing else: what a path leads to is looked at before it is opened, so that no FIFO blocks
+/// Opens a regular file and nothing else: a path's target is inspected before it is opened, so that no FIFO blocks
 /// and no device is touched.
 fn open_regular(path: PathBuf, is_wanted: impl Fn(&File, &Metadata) -> bool) -> Option<Opened> {
     let (handle, metadata) = open_path(path)?;
@@ -103,15 +104,15 @@ fn open_regular(path: PathBuf, is_wanted: impl Fn(&File, &Metadata) -> bool) -> 
     Some(Opened { file, bytes: metadata.len(), stat: (metadata.dev(), metadata.ino()) })
 }
 
-/// Program headers of a file, at most so many.
+/// The most program headers read from a file.
 const MAX_PROGRAM_HEADERS: u16 = 256;
-/// Notes of a file, at most so many bytes of each segment.
+/// The most bytes read from each note segment.
 const MAX_NOTE_BYTES: u64 = 4096;
 
-/// The GNU build id of an ELF file of 64 or 32 bits, little endian.
+/// The GNU build ID of a little-endian ELF file of 64 or 32 bits.
 ///
 /// # Sources
-/// System V gABI, chapters 4 and 5: header, program headers, notes. GNU build id: note type 3 of owner `GNU`.
+/// System V gABI, chapters 4 and 5: header, program headers, notes. GNU build ID: note type 3 of owner `GNU`.
 pub(crate) fn read_build_id(file: &File) -> Option<BuildId> {
     let mut header = [0u8; 64];
     file.read_exact_at(&mut header, 0).ok()?;

@@ -1,19 +1,19 @@
-//! `/proc/thread-self/io`: what the calling thread wrote.
+//! `/proc/thread-self/io`: the bytes that the calling thread wrote.
 
 use std::fs;
 
-/// Bytes a thread has written so far.
+/// Bytes that a thread has written so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Written {
-    /// Handed to `write` and its like, wherever to.
+    /// Bytes passed to `write` and similar calls, for any destination.
     pub(crate) bytes: u64,
-    /// Of those, what went or will go to a disk: whole pages, counted when they are made dirty.
+    /// Bytes that went or will go to a disk: whole pages, counted when they become dirty.
     pub(crate) to_disk_bytes: u64,
 }
 
-/// What the calling thread has written so far; `None` where the kernel does not count it (`CONFIG_TASK_IO_ACCOUNTING`).
+/// What the calling thread has written so far; `None` if the kernel does not count it (`CONFIG_TASK_IO_ACCOUNTING`).
 ///
-/// The counters of the process would include those of its children that have ended, such as the command that is recorded.
+/// The process's counters would include those of its ended children, such as the recorded command.
 ///
 /// # Sources
 /// `wchar` and `write_bytes` of proc(5).
@@ -30,7 +30,7 @@ fn parse(text: &str) -> Option<Written> {
 mod tests {
     use super::*;
 
-    /// Check that the two counters are told from those with similar names.
+    /// Check that the two counters are distinguished from those with similar names.
     #[test]
     fn counters_are_told_apart() {
         let text =

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What perf calls memory without a name.
+/// perf's name for memory without a name.
 const ANONYMOUS: &[u8] = b"//anon";
 
 /// One line of `/proc/PID/maps`.
@@ -10,7 +10,7 @@ const ANONYMOUS: &[u8] = b"//anon";
 pub struct MapsEntry {
     /// First address.
     pub start: u64,
-    /// First address above.
+    /// End address, exclusive.
     pub end: u64,
     /// `PROT_*` bits.
     pub prot: u32,
@@ -20,28 +20,28 @@ pub struct MapsEntry {
     pub file_offset: u64,
     /// Device of the file, major number.
     pub dev_major: u32,
-    /// Its minor number.
+    /// Device of the file, minor number.
     pub dev_minor: u32,
     /// Inode of the file.
     pub inode: u64,
-    /// As perf names it: `//anon` for memory without a name.
+    /// Path, as perf names it: `//anon` for memory without a name.
     pub path: Vec<u8>,
 }
 
 impl MapsEntry {
-    /// Its addresses.
+    /// The address range.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.start..self.end
     }
 
-    /// Whether code in it can run.
+    /// Whether it is executable.
     #[must_use]
     pub fn is_executable(&self) -> bool {
         self.prot & libc::PROT_EXEC.cast_unsigned() != 0
     }
 
-    /// Whether it can be written to.
+    /// Whether it is writable.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.prot & libc::PROT_WRITE.cast_unsigned() != 0
@@ -53,14 +53,14 @@ impl MapsEntry {
         self.path == ANONYMOUS
     }
 
-    /// Whether it is of a file.
+    /// Whether it maps a file.
     #[must_use]
     pub fn is_of_file(&self) -> bool {
         self.path.starts_with(b"/") && !self.is_anonymous()
     }
 }
 
-/// The lines that can be read; the kernel writes no others.
+/// Parses the lines, leaving out malformed ones; the kernel writes none.
 ///
 /// # Sources
 /// `show_map_vma` in `fs/proc/task_mmu.c`; a newline in a path is written as `\012`.
@@ -93,7 +93,7 @@ fn parse_line(line: &[u8]) -> Option<MapsEntry> {
     })
 }
 
-/// `\012` to a newline, the only thing that is escaped.
+/// Replaces `\012` by a newline, the only escaped character.
 fn unescape(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -113,7 +113,7 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Check that the parts of a line come out, paths with blanks and newlines included.
+    /// Check that the parts of a line come out, including paths with blanks and newlines.
     #[test]
     fn lines_are_read() {
         let text = b"55d0a000-55d0b000 r-xp 00002000 fe:01 1234                       /tmp/a b\\012c (deleted)\n\
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((entries[2].end, entries[2].path.as_slice()), (0xffff_ffff_ff60_1000, b"[vsyscall]".as_slice()));
     }
 
-    /// Check that lines that are none are left out without harm.
+    /// Check that malformed lines are left out without harm.
     #[test]
     fn rubbish_is_left_out() {
         for text in [b"".as_slice(), b"\n\n", b"zz-10 r", b"10-20", b"10-20 r-xp 0 0:0", b"g-h r-xp 0 0:0 0 x"] {

@@ -1,4 +1,4 @@
-//! `/proc`: what existed before the recording, and what the kernel says of itself.
+//! `/proc`: what existed before the recording, and the kernel's state.
 
 mod blocking;
 mod cgroup;

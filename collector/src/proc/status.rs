@@ -11,27 +11,29 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     field_after_name(&text, 19)
 }
 
-/// The name in parentheses may hold anything, parentheses and blanks too: what counts comes behind the last one.
+/// Finds a field after the name in parentheses, which may contain anything, parentheses and blanks too: fields start
+/// after the last one.
 fn field_after_name(stat: &[u8], nth: usize) -> Option<u64> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
     fields.split_ascii_whitespace().nth(nth)?.parse().ok()
 }
 
-/// Field 28 of `/proc/PID/stat`: where the first thread's stack begins, above which lie arguments and environment.
-/// `None` when it is not ours to know.
+/// Field 28 of `/proc/PID/stat`: start of the first thread's stack, above which are arguments and environment.
+/// `None` if access is denied.
 pub(crate) fn start_stack(pid: u32) -> Option<u64> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     field_after_name(&text, 25).filter(|&start| start > 1)
 }
 
-/// The process that made another one, or has taken it over: field 4 of `/proc/PID/stat`. `None` if it is gone, or the first.
+/// The parent of a process, or the process that adopted it: field 4 of `/proc/PID/stat`. `None` if it is gone, or has
+/// none.
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     field_after_name(&text, 1).and_then(|parent| u32::try_from(parent).ok()).filter(|&parent| parent > 0)
 }
 
-/// The process that a thread belongs to; `None` when there is no such thread.
+/// The process of a thread; `None` if there is no such thread.
 pub(crate) fn process_of(tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
@@ -46,16 +48,17 @@ pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
-/// The effective user of a process: the owner of `/proc/PID`, whether or not it may be dumped, which most files in there
-/// depend on. Reading `status` takes five times as long.
+/// The effective user of a process: the owner of `/proc/PID`, even if the process is not dumpable, unlike the owner of
+/// most files in there. Reading `status` takes five times as long.
 ///
 /// # Sources
-/// `task_dump_owner` in `fs/proc/base.c`: folders that everyone may read and search have the effective user.
+/// `task_dump_owner` in `fs/proc/base.c`: directories that everyone may read and search have the effective user.
 pub(crate) fn effective_uid(pid: u32) -> Option<u32> {
     Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }
 
-/// Whether a process has this user as its real, effective and saved one, as it must to be traced by them; `None` if it is gone.
+/// Whether a process has this user as its real, effective and saved one, as required for that user to trace it; `None`
+/// if it is gone.
 ///
 /// # Sources
 /// `__ptrace_may_access` in `kernel/ptrace.c`.
@@ -65,10 +68,11 @@ pub(crate) fn is_of_user(pid: u32, user: u32) -> Option<bool> {
     Some(line.split_ascii_whitespace().take(3).all(|uid| uid.parse() == Ok(user)))
 }
 
-/// Whether a program was executed with other rights than its caller's: setuid, setgid, or with capabilities of its file.
+/// Whether a program was executed with other rights than its caller's: setuid, setgid, or with file capabilities.
 ///
 /// # Sources
-/// getauxval(3). Entries are pairs of words: of 4 bytes of a 32-bit program, of which two are a number that no key has.
+/// getauxval(3). Entries are pairs of words, which have 4 bytes in a 32-bit program; two of those make a number that no
+/// key has.
 pub(crate) fn is_secure_execution(pid: u32) -> Option<bool> {
     const AT_SECURE: u64 = 23;
     const BEYOND_ALL_KEYS: u64 = 1 << 16;
@@ -80,14 +84,14 @@ pub(crate) fn is_secure_execution(pid: u32) -> Option<bool> {
     words.as_chunks::<2>().0.iter().find(|[key, _]| *key == AT_SECURE).map(|[_, value]| *value != 0)
 }
 
-/// So often threads are listed that come and go.
+/// The most attempts to list threads while they come and go.
 const MAX_LISTINGS: usize = 8;
 
-/// Threads of a process, among them all that were there from the beginning of this call to its end.
+/// Threads of a process, including all that existed throughout this call.
 ///
 /// # Sources
-/// `next_tid` in `fs/proc/base.c`: a listing ends early when the thread that it has come to exits. So it is made again
-/// until it has as many as the process says, in field 20 of `/proc/PID/stat`.
+/// `next_tid` in `fs/proc/base.c`: a listing ends early if the thread it has reached exits. So listing is repeated
+/// until it finds as many threads as the process has according to field 20 of `/proc/PID/stat`.
 pub(crate) fn threads(pid: u32) -> Vec<u32> {
     let mut found = BTreeSet::new();
     for _ in 0..MAX_LISTINGS {
@@ -103,12 +107,12 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     found.into_iter().collect()
 }
 
-/// Whether a thread runs: it is there and has not begun to exit. One that has exited is shown until somebody has waited for
-/// it, and the first one of a process until the others have.
+/// Whether a thread is alive: it exists and has not begun to exit. An exited thread is shown until somebody has waited
+/// for it, and the first one of a process until the others have exited.
 ///
 /// # Sources
-/// proc(5), `/proc/PID/stat`: the state behind the name, and field 9, the flags. `PF_EXITING` in `include/linux/sched.h`,
-/// which `do_exit` sets before it tells perf of the exit.
+/// proc(5), `/proc/PID/stat`: the state after the name, and field 9, the flags. `PF_EXITING` in
+/// `include/linux/sched.h`, which `do_exit` sets before it reports the exit to perf.
 pub(crate) fn thread_runs(pid: u32, tid: u32) -> bool {
     const PF_EXITING: u64 = 4;
     let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
@@ -117,7 +121,7 @@ pub(crate) fn thread_runs(pid: u32, tid: u32) -> bool {
     is_shown && field_after_name(&text, 6).is_some_and(|flags| flags & PF_EXITING == 0)
 }
 
-/// Whether a process is a thread of the kernel.
+/// Whether a process is a kernel thread.
 ///
 /// # Sources
 /// proc(5), `/proc/PID/stat`: field 9, the flags. `PF_KTHREAD` in `include/linux/sched.h`.
@@ -136,13 +140,13 @@ pub(crate) fn thread_comm(pid: u32, tid: u32) -> Option<Vec<u8>> {
     Some(comm)
 }
 
-/// Processes that exist.
+/// PIDs of all existing processes.
 pub(crate) fn processes() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// CPUs that are online.
+/// The online CPUs.
 pub(crate) fn online_cpus() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let cpus = cpu_list(&text);
@@ -153,14 +157,14 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     (0..n).collect()
 }
 
-/// One more than the highest number that a CPU can ever have on this machine.
+/// One more than the highest CPU number possible on this machine.
 pub(crate) fn n_possible_cpus() -> u32 {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     cpu_list(&text).into_iter().max().map_or(1, |last| last + 1)
 }
 
-/// How long each CPU has had nothing to do since boot, waiting for disks included, in nanoseconds by number. The kernel
-/// tells it in hundredths of a second.
+/// Idle time of each CPU since boot, including I/O wait, in nanoseconds by CPU number. The kernel reports it in
+/// hundredths of a second.
 ///
 /// # Sources
 /// proc(5), `/proc/stat`: the fourth and fifth number of `cpuN`.
@@ -180,7 +184,7 @@ fn parse_idle_times(stat: &str) -> BTreeMap<u32, u64> {
     stat.lines().filter_map(idle).collect()
 }
 
-/// A list such as `0-3,8`.
+/// Parses a list such as `0-3,8`.
 pub(crate) fn cpu_list(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {
@@ -192,7 +196,7 @@ pub(crate) fn cpu_list(text: &str) -> Vec<u32> {
     cpus
 }
 
-/// A file that holds one number.
+/// Reads a file that holds one number.
 pub(crate) fn read_number(path: impl AsRef<Path>) -> Option<i64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -209,14 +213,14 @@ impl Capabilities {
     pub(crate) const BPF: u32 = 39;
     pub(crate) const CHECKPOINT_RESTORE: u32 = 40;
 
-    /// As `/proc/self/status` says.
+    /// Reads them from `/proc/self/status`.
     pub(crate) fn effective() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         Self(line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
     }
 
-    /// Whether it may do this; `CAP_SYS_ADMIN` stands for those that were once part of it.
+    /// Whether a capability is effective; `CAP_SYS_ADMIN` implies those that were once part of it.
     pub(crate) fn has(self, capability: u32) -> bool {
         let has = |number: u32| self.0 >> number & 1 != 0;
         let was_sys_admin = [Self::PERFMON, Self::BPF, Self::CHECKPOINT_RESTORE].contains(&capability);
@@ -239,13 +243,13 @@ mod tests {
         assert_eq!(field_after_name(b"", 19), None);
     }
 
-    /// The number of this thread.
+    /// The thread ID of this thread.
     fn own_tid() -> u32 {
         let link = fs::read_link("/proc/thread-self").unwrap();
         link.file_name().unwrap().to_str().unwrap().parse().unwrap()
     }
 
-    /// Check that threads that live are listed while others end, and are said to run.
+    /// Check that live threads are listed while others end, and are reported alive.
     #[test]
     fn threads_are_listed_while_others_end() {
         let (tell, hear) = std::sync::mpsc::channel();
@@ -289,7 +293,7 @@ mod tests {
         assert!(!idle_times_ns().is_empty());
     }
 
-    /// Check that lists of CPUs are read, and rubbish gives none.
+    /// Check that lists of CPUs are read, and that rubbish gives none.
     #[test]
     fn cpu_lists() {
         assert_eq!(cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);

@@ -4,7 +4,7 @@ use super::*;
 
 const SP: u64 = 0x7000;
 
-/// A sample of both kinds: a chain of `chain`, registers with frame pointer `fp`, and `copied` of the words of `stack`.
+/// A sample with both: a callchain of `chain`, registers with frame pointer `fp`, and `copied` of the words of `stack`.
 fn record(chain: &[u64], fp: u64, stack: &[u64], copied: u64) -> Vec<u8> {
     let mut words = vec![77, 0x1111, 11 << 32 | 10, 1234, 3, 1_001_001, chain.len() as u64];
     words.extend(chain);
@@ -35,7 +35,8 @@ fn decoded(bytes: &[u8]) -> Sample {
     sample
 }
 
-/// Check that every part of a sample comes out, registers in DWARF order, and that frames are placed by the copied stack.
+/// Check that every part of a sample comes out, with registers in DWARF order, and that frames are located in the
+/// copied stack.
 #[test]
 fn all_parts() {
     let stack = [0, 0, SP + 0x20, 0xaaaa, 0, 0xbbbb];
@@ -53,11 +54,11 @@ fn all_parts() {
     assert_eq!((sample.fp_end, sample.stack.len()), (FpEnd::Zero, 48));
 }
 
-/// Check that the registers that were asked for come out where no stack was, as with frame pointers on aarch64.
+/// Check that the requested registers come out without a stack, as with frame pointers on aarch64.
 #[test]
 fn registers_alone() {
     let mut bytes = record(&[], 0x7010, &[], 0);
-    // The frame pointer, the stack pointer and the instruction pointer are left of them, and what follows is not there.
+    // Only the frame pointer, the stack pointer and the instruction pointer remain, and nothing follows.
     let regs_at = 8 + 8 * 8;
     bytes.drain(regs_at + 9 * 8..);
     bytes.drain(regs_at..regs_at + 6 * 8);
@@ -69,8 +70,8 @@ fn registers_alone() {
     assert_eq!(regs.own().iter().filter(|&&value| value != 0).count(), 3);
 }
 
-/// Check that a copy that broke off holds what was copied, and that frames beyond it, or that the copy contradicts, are
-/// not given a place.
+/// Check that a truncated copy has the bytes that were copied, and that frames beyond it, or in conflict with it, get
+/// no location.
 #[test]
 fn what_is_not_seen_is_not_said() {
     let stack = [0, 0, SP + 0x20, 0xaaaa, 0, 0xbbbb];
@@ -85,14 +86,14 @@ fn what_is_not_seen_is_not_said() {
     assert!(wild.user_fp.iter().all(|frame| frame.frame_address == 0));
 }
 
-/// Check that a chain as long as the kernel walks is called cut, kernel frames counted in.
+/// Check that a chain as long as the kernel walks counts as cut, kernel frames included.
 #[test]
 fn long_chains_are_cut() {
     let chain: Vec<u64> = [KERNEL, 1, 2, USER].into_iter().chain(1..126).collect();
     assert_eq!(decoded(&record(&chain, 0, &[], 0)[..]).fp_end, FpEnd::MaxDepth);
 }
 
-/// Check that records cut anywhere, and ones that say more than they hold, are refused and do not panic.
+/// Check that records cut anywhere, and ones that claim more than they contain, are refused without a panic.
 #[test]
 fn cut_records_are_refused() {
     let whole = record(&[USER, 0x1111], SP, &[1, 2], 16);

@@ -8,12 +8,12 @@ use std::process::Command;
 
 fn open(path: &std::path::Path, identity: &FileIdentity) -> Option<Opened> {
     let path = path.as_os_str().as_bytes();
-    // No mapping starts at 0, so the path has to do.
+    // No mapping starts at 0, so only the path can work.
     open_mapped(&Mmap { start: 0, ..code(std::process::id(), path, *identity) })
 }
 
-/// Check that a path is believed only when it leads to the mapped file, and that nothing but regular files is opened: a
-/// FIFO, which would block, and a device are left alone.
+/// Check that a path is trusted only if it leads to the mapped file, and that nothing but regular files is opened:
+/// neither a FIFO, which would block, nor a device.
 #[test]
 fn only_the_mapped_regular_file() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -33,7 +33,7 @@ fn only_the_mapped_regular_file() {
     assert!(open("relative".as_ref(), &mapped).is_none());
 }
 
-/// Check that a file is known by what mappings show of it, as the kernel shows those of this program.
+/// Check that a file is identified by what mappings show of it, as the kernel shows those of this program.
 #[test]
 fn mappings_show_the_file_system() {
     let maps = std::fs::read("/proc/self/maps").expect("maps");
@@ -44,7 +44,7 @@ fn mappings_show_the_file_system() {
     assert_eq!(shown, Some((entry.dev_major, entry.dev_minor, entry.inode)));
 }
 
-/// An ELF file of 64 bits with one program header and these bytes behind it.
+/// A 64-bit ELF file with one program header, followed by these bytes.
 fn elf(patch: impl Fn(&mut [u8]), behind: &[u8]) -> File {
     let mut bytes = vec![0u8; 120];
     bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -69,7 +69,7 @@ fn note(owner: &[u8], kind: u32, description: &[u8]) -> Vec<u8> {
     note
 }
 
-/// Check that the build id is found behind other notes.
+/// Check that the build ID is found after other notes.
 #[test]
 fn build_id_behind_other_notes() {
     let notes = [note(b"GNU\0", 1, &[9; 16]), note(b"Xen", 3, b"xyz"), note(b"GNU\0", 3, &[1, 2, 3, 4, 5])].concat();
@@ -77,7 +77,7 @@ fn build_id_behind_other_notes() {
     assert_eq!(read_build_id(&file), BuildId::new(&[1, 2, 3, 4, 5]));
 }
 
-/// Check that files that lie about themselves have no build id and do no harm.
+/// Check that files with wrong headers have no build ID and do no harm.
 #[test]
 fn lying_files() {
     let good = note(b"GNU\0", 3, &[1, 2, 3]);
