@@ -1,4 +1,4 @@
-//! What can be asked for, and what comes back.
+//! Requests and outcomes of recordings.
 
 use crate::bpf::types;
 use crate::error::Error;
@@ -11,73 +11,75 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most bytes of stack that can be copied for one sample without BPF. A whole sample is below 64 KiB, so that of so many
-/// bytes the kernel leaves away as many as head, registers and chain take (some 300).
+/// The most bytes of stack that can be copied for one sample without BPF. A whole sample is less than 64 KiB, so at
+/// this size the kernel leaves out as many bytes as header, registers and chain take (some 300).
 ///
 /// # Sources
 /// `kernel/events/core.c`: `perf_copy_attr` (below `USHRT_MAX`, a multiple of 8) and `perf_sample_ustack_size`.
 pub const MAX_PERF_EVENT_STACK_BYTES: u32 = 65_528;
 
-/// Processes that can be left out.
+/// The most processes that can be left out.
 pub(crate) const MAX_EXCLUDED: usize = types::limit::MAX_EXCLUDED.0 as usize;
 
 /// What to record, and how.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Whom.
+    /// What to profile.
     pub target: Target,
-    /// By what.
+    /// The event that fires samples.
     pub event: EventSpec,
-    /// How often; [`EventSpec::usual_sampling`] of the event, unless asked for.
+    /// How often to sample; by default the event's [`EventSpec::usual_sampling`].
     pub sampling: Sampling,
-    /// Beside that: waits of at least so long, each a sample with the stacks that blocked. Needs eBPF.
+    /// Also record waits of at least this length, each as a sample with the stacks that blocked. Needs eBPF.
     pub off_cpu: Option<Duration>,
-    /// What of the user stack. Chunks of 1 byte to 16 MiB.
+    /// What to capture of the user stack. Chunks of 1 byte to 16 MiB.
     pub mode: CaptureMode,
-    /// The same where `mode` is not possible here, see [`Update::Mode`]. `None`: nothing is recorded there.
+    /// The mode to use if `mode` is not possible here, see [`Update::Mode`]. `None`: recording then fails.
     pub else_mode: Option<CaptureMode>,
     /// Whether to record kernel stacks.
     pub kernel_stacks: bool,
-    /// When to end; `None` for the end of the target or a signal.
+    /// How long to record; `None`: until the target ends or a signal arrives.
     pub duration: Option<Duration>,
-    /// End when the recording has so many bytes; what is read by then comes on top.
+    /// End when the recording has this many bytes; what has been read by then is added.
     pub max_bytes: Option<u64>,
-    /// Room of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest samples, but
-    /// 8 to 64 MiB; less on machines where all rings together would take more than 256 MB of memory.
+    /// Bytes of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest
+    /// samples, but 8 to 64 MiB; less on machines where all rings together would take more than 256 MB of memory.
     pub ring_bytes: Option<usize>,
-    /// The rings are read at least so often, and the more often the faster they fill. 100 ms, unless asked for.
+    /// Longest time between reads of the rings, which are read more often the faster they fill. Default: 100 ms.
     pub poll: Duration,
-    /// Threads that encode samples. `None`: none but the reader itself, and up to a quarter of the CPUs when it cannot keep up.
+    /// Threads that encode samples. `None`: only the reader itself, plus up to a quarter of the CPUs when it cannot
+    /// keep up.
     pub encoder_threads: Option<usize>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,
-    /// Another process to leave out with it: one that works for it.
+    /// Another process to leave out likewise: one that works for this one.
     pub worker_pid: Option<u32>,
-    /// Who parses the files of the profiled programs.
+    /// Parses the files of the profiled programs.
     pub parser: Arc<dyn FileParser>,
-    /// Write stacks as they are, rather than with all words zeroed that point into no mapping.
+    /// Write stacks as they are, instead of zeroing all words that do not point into a mapping.
     pub keep_raw_stacks: bool,
-    /// Copy stacks also of processes that may not be dumped (see `PR_SET_DUMPABLE` in prctl(2)): setuid programs, and those
+    /// Also copy stacks of non-dumpable processes (see `PR_SET_DUMPABLE` in prctl(2)): setuid programs, and processes
     /// that changed their user or asked for it.
     pub include_privileged: bool,
-    /// The only user whose processes may be looked into, see [`crate::user_of_file_capabilities`]: processes and threads of
-    /// others are refused, and in a recording of everything or of a cgroup their stacks are not copied.
+    /// The only user whose processes may be looked into, see [`crate::user_of_file_capabilities`]: other users'
+    /// processes and threads are refused as targets, and in a recording of everything or of a cgroup, their stacks are
+    /// not copied.
     pub only_user: Option<u32>,
-    /// Measure the time in our BPF programs, which eBPF only has. The kernel then measures it of every BPF program of the
-    /// machine, which slows all of them down a little, until the recording ends.
+    /// Measure the time spent in our BPF programs; eBPF only. Until the recording ends, the kernel then measures every
+    /// BPF program on the machine, which slows all of them down a little.
     pub statistics: bool,
-    /// How samples are to be taken.
+    /// How to take samples.
     pub collector: CollectorKind,
-    /// Before sampling begins, the calling thread drops for good all capabilities that sampling does not need. A command keeps
-    /// them.
+    /// Before sampling begins, the calling thread drops for good all capabilities that sampling does not need. A
+    /// command keeps them.
     pub drop_privileges: bool,
-    /// Real-time priority (`SCHED_FIFO`, 1 to 99) of the calling thread and of those that encode, from when the command was
-    /// forked. `None`: that of the caller.
+    /// Real-time priority (`SCHED_FIFO`, 1 to 99) of the calling thread and of the encoding threads, set after the
+    /// command was forked. `None`: the caller's priority.
     pub realtime: Option<u8>,
 }
 
 impl Request {
-    /// perf's habits: 999 Hz, frame pointers with kernel stacks, until the target ends.
+    /// perf's defaults: 999 Hz, frame pointers with kernel stacks, until the target ends.
     #[must_use]
     pub fn new(target: Target) -> Self {
         Self {
@@ -106,7 +108,7 @@ impl Request {
         }
     }
 
-    /// Processes to leave out, by number; 0 is none.
+    /// Processes to leave out, by PID; 0 is none.
     pub(crate) fn excluded_pids(&self) -> [u32; MAX_EXCLUDED] {
         let mut excluded = [0; MAX_EXCLUDED];
         if self.exclude_self {
@@ -117,40 +119,40 @@ impl Request {
     }
 }
 
-/// How samples are to be taken.
+/// How to take samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CollectorKind {
-    /// With eBPF where this user and kernel allow it, else by perf events, see [`Update::Fallback`].
+    /// With eBPF if this user and kernel allow it, else with perf events; see [`Update::Fallback`].
     #[default]
     Auto,
     /// With eBPF, or not at all.
     Ebpf,
-    /// By perf events alone.
+    /// With perf events alone.
     PerfEvent,
 }
 
-/// Whom to record.
+/// What to profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A command, which is started, and all its descendants, until it ends. As with perf it gets SIGTERM when the
-    /// recording ends before it does.
+    /// A command, which is started, and all its descendants, until it ends. As in perf, it gets SIGTERM if the
+    /// recording ends first.
     Command {
         /// Program and arguments. The program is looked up in `PATH`, as a shell does.
         argv: Vec<OsString>,
     },
-    /// Running processes, all their threads, and the descendants they will have, until all of them have ended.
+    /// Running processes, all their threads, and their future descendants, until all of them have ended.
     Pids(Vec<u32>),
-    /// Running threads, and none they will make, until all of them have ended. Their numbers are those of `ps -L`.
+    /// Running threads, without those they will start, until all of them have ended. Thread IDs as in `ps -L`.
     Threads(Vec<u32>),
-    /// The processes of a control group and of those below it, of either version, whenever they are in it: until the
-    /// group is removed or, with a command, for as long as that runs.
+    /// The processes in a control group of either version and in its descendants, while they are in it: until the
+    /// group is removed or, with a command, for as long as the command runs.
     Cgroup {
         /// Its directory, or its name below a mount of control groups.
         path: PathBuf,
         /// Program and arguments, as in [`Target::Command`]. It is not moved into the group.
         argv: Option<Vec<OsString>>,
     },
-    /// Everything. A timer does not tick on an idle CPU; what other events are there is counted as skipped.
+    /// Everything. A timer does not tick on an idle CPU; other events there are counted as skipped.
     System,
     /// Everything, for as long as a command runs.
     SystemWhile {
@@ -159,23 +161,23 @@ pub enum Target {
     },
 }
 
-/// What is heard of a recording under way.
+/// A report about a running recording.
 #[derive(Debug)]
 pub enum Update<'a> {
-    /// Before it starts: samples come from perf events, since eBPF was refused.
+    /// Before it starts: perf events are used because eBPF was refused.
     Fallback(&'a Fallback),
-    /// Before it starts, where there was a choice ([`Request::else_mode`]): what is recorded of the user stack.
+    /// Before it starts, if there was a choice ([`Request::else_mode`]): what is captured of the user stack.
     Mode(&'a ModeChoice),
-    /// Some times a second.
+    /// Several times a second.
     Progress(&'a Progress),
 }
 
-/// Why eBPF does not record, and what of the request changes with that.
+/// Why eBPF is not used, and how that changes the request.
 #[derive(Debug)]
 pub struct Fallback {
-    /// Why not.
+    /// Why eBPF was refused.
     pub reason: Error,
-    /// Bytes of stack that were asked for, if perf events copy fewer: [`MAX_PERF_EVENT_STACK_BYTES`].
+    /// The requested bytes of stack, if perf events copy fewer: [`MAX_PERF_EVENT_STACK_BYTES`].
     pub clamped_from: Option<u32>,
 }
 
@@ -189,21 +191,21 @@ impl std::fmt::Display for Fallback {
     }
 }
 
-/// What is recorded of the user stack where there was a choice.
+/// The capture of the user stack, if there was a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModeChoice {
-    /// What.
+    /// The chosen mode.
     pub mode: CaptureMode,
-    /// Why.
+    /// The reason, as text.
     pub why: String,
 }
 
-/// How a recording is doing.
+/// Progress of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Time since sampling began.
     pub elapsed: Duration,
-    /// Samples handed to the recording.
+    /// Samples passed to the recording.
     pub samples: u64,
     /// Samples lost on the kernel's side.
     pub lost: u64,
@@ -213,16 +215,16 @@ pub struct Progress {
     pub bytes_written: u64,
 }
 
-/// How a recording went.
+/// Outcome of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Which collector recorded.
     pub collector: Collector,
-    /// What the recording says of its end.
+    /// The recording's end record.
     pub end: End,
-    /// How the command ended; `None` for other targets, and when it still runs after SIGTERM.
+    /// How the command ended; `None` for other targets, and if it still runs after SIGTERM.
     pub target_status: Option<TargetStatus>,
-    /// From the start of the recording to the end of sampling, as reports say.
+    /// From the start of the recording to the end of sampling, as in reports.
     pub duration: Duration,
     /// How long samples were taken.
     pub sampled_for: Duration,
@@ -234,7 +236,7 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// Time of all waits among the samples, nanoseconds.
     pub blocked_ns: u64,
-    /// What else must be said, each once.
+    /// Further facts to report, each once.
     pub notes: Vec<Note>,
 }
 

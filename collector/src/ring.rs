@@ -1,4 +1,4 @@
-//! The reader's side of the rings of all CPUs.
+//! The reader's side of the ring buffers of all CPUs.
 
 use crate::bpf::{Layout, ProgramConfig, types};
 use crate::sys::SharedMap;
@@ -6,17 +6,17 @@ use fpprof_recording::model::{Gap, LossCause};
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
-/// Whose samples a ring holds: a CPU's, of one event.
+/// Identity of a ring, which holds one CPU's samples of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RingId {
-    /// Which CPU.
+    /// The CPU.
     pub(crate) cpu: u32,
-    /// Which of the recording's events.
+    /// Index of the recording's event.
     pub(crate) event: u16,
 }
 
-/// The rings, one for each CPU from 0 on, and as many again for each further event. CPUs that are offline have some that
-/// stay empty. Those that came online later than the rings were made have none, but counters.
+/// The rings: one for each CPU from 0 on, then as many again for each further event. Rings of offline CPUs stay
+/// empty. CPUs that came online after the rings were created have only counters.
 #[derive(Debug)]
 pub(crate) struct Rings {
     data: SharedMap,
@@ -46,13 +46,13 @@ impl Counters {
         self.0.get(counter.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Sum of several.
+    /// Sum of several counters.
     pub(crate) fn sum(&self, counters: &[types::counter]) -> u64 {
         counters.iter().map(|&counter| self.get(counter)).sum()
     }
 }
 
-/// Where in a ring reading has come to.
+/// Reading position in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cursor {
     ring_id: RingId,
@@ -61,30 +61,30 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Whose ring.
+    /// The cursor's ring.
     pub(crate) fn ring_id(&self) -> RingId {
         self.ring_id
     }
 
-    /// Goes past everything.
+    /// Skips everything up to the head.
     pub(crate) fn skip_all(&mut self) {
         self.position = self.head;
     }
 }
 
 impl Rings {
-    /// The rings of programs that were loaded as `spec` says.
+    /// The rings of programs loaded with `spec`.
     pub(crate) fn new((data, controls): (SharedMap, SharedMap), spec: &ProgramConfig) -> Self {
         let (n_ring_cpus, n_possible_cpus) = (spec.n_ring_cpus, spec.n_possible_cpus);
         Self { data, controls, layout: spec.layout, n_ring_cpus, n_possible_cpus, n_events: spec.n_events() }
     }
 
-    /// One for each ring.
+    /// IDs of all rings.
     pub(crate) fn ring_ids(&self) -> impl Iterator<Item = RingId> + use<> {
         ring_ids(self.n_ring_cpus, self.n_events)
     }
 
-    /// One for each set of counters: for each CPU that can ever come online.
+    /// IDs of all sets of counters: for each CPU that can ever come online.
     pub(crate) fn counted_ring_ids(&self) -> impl Iterator<Item = RingId> + use<> {
         ring_ids(self.n_possible_cpus, self.n_events)
     }
@@ -94,7 +94,7 @@ impl Rings {
         self.controls.word(number * size_of::<types::cpu_control>() + offset)
     }
 
-    /// All that is in the ring now.
+    /// A cursor over everything in the ring now.
     pub(crate) fn cursor(&self, ring_id: RingId) -> Cursor {
         let read = |offset| self.control(ring_id, offset).map_or(0, |word| word.load(Ordering::Acquire));
         let head = read(offset_of!(types::cpu_control, head));
@@ -102,26 +102,26 @@ impl Rings {
         Cursor { ring_id, position, head }
     }
 
-    /// Which segment is the one with this number, in the order in which they were taken.
+    /// The segment with this sequence number, in the order in which the CPU took them.
     fn segment(&self, ring_id: RingId, sequence: u64) -> Option<u8> {
         let at = usize::try_from(sequence).ok()? % MAX_SEGMENTS;
         let word = self.control(ring_id, offset_of!(types::cpu_control, order) + at / 8 * 8)?.load(Ordering::Relaxed);
         word.to_ne_bytes().get(at % 8).copied()
     }
 
-    /// Goes past a record of `record_bytes`. The room stays the reader's until [`Rings::release`].
+    /// Moves past a record of `record_bytes`. Its room stays the reader's until [`Rings::release`].
     pub(crate) fn advance(&self, cursor: &mut Cursor, record_bytes: usize) {
         let end = (cursor.position | (self.layout.segment_bytes - 1)) + 1;
-        // What lies behind a segment's end belongs to no position.
+        // Slack after a segment's end belongs to no position.
         cursor.position = (cursor.position + record_bytes as u64).min(end);
-        // A record of no bytes: the rest of the segment was left empty. Below the head that was seen nothing else can lie
-        // here but a whole record (`publish` in fpprof.bpf.c).
+        // An empty record: the rest of the segment was left unused. Below the observed head, only whole records can be
+        // here (`publish` in fpprof.bpf.c).
         if cursor.position < end && self.record(cursor).is_some_and(<[u8]>::is_empty) {
             cursor.position = end;
         }
     }
 
-    /// The next record, from its head to its end; `None` at the end of what the cursor saw.
+    /// The next record, header included; `None` at the head that the cursor saw.
     pub(crate) fn record(&self, cursor: &Cursor) -> Option<&[u8]> {
         if cursor.position >= cursor.head {
             return None;
@@ -138,7 +138,7 @@ impl Rings {
         self.data.bytes(offset, length)
     }
 
-    /// Gives what lies before the cursor back to the CPU.
+    /// Returns the room before the cursor to the CPU.
     pub(crate) fn release(&self, cursor: &Cursor) {
         let control = |offset| self.control(cursor.ring_id, offset);
         let tail = control(offset_of!(types::cpu_control, tail));
@@ -154,12 +154,12 @@ impl Rings {
         tail.store(cursor.position, Ordering::Release);
     }
 
-    /// Room each ring ever took, bytes: its records, but for what lay behind the ends of segments, and what was left of segments.
+    /// Total bytes each ring has taken: records, except for their parts in slack, and unused rests of segments.
     pub(crate) fn produced(&self) -> impl Iterator<Item = u64> {
         self.ring_ids().map(|ring_id| self.cursor(ring_id).head)
     }
 
-    /// What was lost since a ring's last sample. It is whole only while no sample is taken.
+    /// Losses since a ring's last sample. Complete only while no sample is taken.
     pub(crate) fn open_gaps(&self, ring_id: RingId) -> impl Iterator<Item = Gap> {
         let at = offset_of!(types::cpu_control, gaps);
         let offsets = (at..).step_by(8).take(3 * N_GAP_CAUSES);
@@ -169,7 +169,7 @@ impl Rings {
         )
     }
 
-    /// The counters of a CPU and event as they are now. They balance only while no sample is taken.
+    /// The current counters of a CPU and event. They only balance while no sample is taken.
     pub(crate) fn counters(&self, ring_id: RingId) -> Counters {
         let mut counters = [0; N_COUNTERS];
         for (i, counter) in counters.iter_mut().enumerate() {
@@ -184,13 +184,13 @@ fn ring_ids(n_cpus: u32, n_events: u16) -> impl Iterator<Item = RingId> {
     (0..n_events).flat_map(move |event| (0..n_cpus).map(move |cpu| RingId { cpu, event }))
 }
 
-/// Its place among those of all CPUs and events, as the BPF programs number them.
+/// Index among the rings of all CPUs and events, as the BPF programs number them.
 fn number_among(ring_id: RingId, n_cpus: u32, n_events: u16) -> Option<usize> {
     (ring_id.cpu < n_cpus && ring_id.event < n_events).then_some(())?;
     (usize::from(ring_id.event) * n_cpus as usize).checked_add(ring_id.cpu as usize)
 }
 
-/// The gaps of a ring as its CPU notes them, one of three words for each cause.
+/// The gaps of a ring as its CPU records them, three words for each cause.
 pub(crate) fn lost_in(ring_id: RingId, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
     let causes = [LossCause::RingFull, LossCause::TableFull, LossCause::NoRing].into_iter();
     let RingId { cpu, event } = ring_id;

@@ -1,11 +1,11 @@
-//! What is told of a process when it is sampled, whoever takes the samples.
+//! What both collectors record about a process when it is sampled.
 
 use crate::groups::Groups;
 use crate::sideband::{Sharing, Tracker};
 use crate::synthesis::{Due, Follows, Resync, describe_due};
 use fpprof_recording::model::Sample;
 
-/// What there is to know of a sample's process.
+/// What is needed to describe a sample's process.
 pub(crate) struct AtSample<'a> {
     pub(crate) sample: &'a Sample,
     pub(crate) tracker: &'a Tracker,
@@ -14,14 +14,14 @@ pub(crate) struct AtSample<'a> {
     pub(crate) groups: &'a mut Groups,
 }
 
-/// What has a sample at hand that is to be written next.
+/// A reader with a current sample, which is written next.
 pub(crate) trait FollowsSamples: Follows {
-    /// The sample.
+    /// The current sample.
     fn at_sample(&mut self) -> AtSample<'_>;
 }
 
-/// Tells what is not known yet of the process of the sample at hand: what it has mapped, and those that share its memory, and
-/// its control group.
+/// Describes what is not yet known about the current sample's process: its mappings, those of processes that share its
+/// memory, and its control group.
 pub(crate) fn describe_sampled(reader: &mut impl FollowsSamples) {
     let AtSample { sample, tracker, resync, .. } = reader.at_sample();
     if let Some(due) = resync.due(sample, tracker.known_of(sample.pid)) {

@@ -1,9 +1,9 @@
-//! What the processes of one user may take of what there is for all.
+//! Shares of common resources for the processes of each user.
 
 use rustc_hash::FxHashMap;
 
-/// A number of things that users share: one may have as many as there would be left for the others, which is half of all for
-/// the first.
+/// A number of things that users share: a user may have as many as would be left for the others, which is half of all
+/// for the first user.
 #[derive(Debug)]
 pub(crate) struct Shares {
     most: u64,
@@ -16,7 +16,7 @@ impl Shares {
         Self { most, taken: 0, by_user: FxHashMap::default() }
     }
 
-    /// Takes `n` for a user; says whether there were so many for this one.
+    /// Takes `n` for a user; returns whether that was within the user's share.
     pub(crate) fn take(&mut self, user: u32, n: u64) -> bool {
         let own = self.by_user.get(&user).copied().unwrap_or(0).saturating_add(n);
         let taken = self.taken.saturating_add(n);
@@ -28,13 +28,13 @@ impl Shares {
         true
     }
 
-    /// How many there are for a user.
+    /// How many a user may still take.
     pub(crate) fn left(&self, user: u32) -> u64 {
         let own = self.by_user.get(&user).copied().unwrap_or(0);
         self.most.saturating_sub(self.taken).saturating_sub(own) / 2
     }
 
-    /// Gives back what a user has taken.
+    /// Returns `n` that a user has taken.
     pub(crate) fn give_back(&mut self, user: u32, n: u64) {
         self.taken = self.taken.saturating_sub(n);
         if let Some(own) = self.by_user.get_mut(&user) {
@@ -46,25 +46,25 @@ impl Shares {
     }
 }
 
-/// Time that is spent on each user's behalf: some at once, and a part of all time after that. Times are nanoseconds of any one
-/// clock, users are numbers.
+/// A budget of time for each user: an initial burst, and a fraction of all time after that. Times are nanoseconds of
+/// any one clock, users are UIDs.
 #[derive(Debug)]
 pub struct Credit {
     at_once_ns: u64,
-    /// One part in so many.
+    /// The fraction's divisor.
     part: u64,
-    /// Until when it takes each to have everything again.
+    /// When each user's budget will be full again.
     until_ns: FxHashMap<u32, u64>,
 }
 
 impl Credit {
-    /// So much for each user at once, and one part in so many of the time.
+    /// Gives each user this burst, and one `part`th of the time.
     #[must_use]
     pub fn new(at_once_ns: u64, part: u64) -> Self {
         Self { at_once_ns, part, until_ns: FxHashMap::default() }
     }
 
-    /// Whether nobody owes anything.
+    /// Whether all budgets are full.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.until_ns.is_empty()
@@ -77,13 +77,13 @@ impl Credit {
         self.until_ns.get(&user).is_none_or(|&until_ns| until_ns <= most_ns)
     }
 
-    /// Takes note of what was spent.
+    /// Charges time to a user.
     pub fn spend(&mut self, user: u32, now_ns: u64, spent_ns: u64) {
         let until_ns = self.until_ns.entry(user).or_default();
         *until_ns = (*until_ns).max(now_ns).saturating_add(spent_ns.saturating_mul(self.part));
     }
 
-    /// Forgets those who have everything again.
+    /// Forgets users whose budget is full again.
     pub fn forget(&mut self, now_ns: u64) {
         self.until_ns.retain(|_, until_ns| *until_ns > now_ns);
     }
@@ -93,7 +93,8 @@ impl Credit {
 mod tests {
     use super::*;
 
-    /// Check that one user leaves as much as he has, that the next has half of that, and that what is given back can be taken.
+    /// Check that one user can take half, that the next can take half of the rest, and that what is returned can be
+    /// taken again.
     #[test]
     fn users_leave_something_to_others() {
         let mut shares = Shares::new(100);
@@ -106,7 +107,7 @@ mod tests {
         assert!(!shares.by_user.contains_key(&1));
     }
 
-    /// Check that a user has some time at once and a part of all time, and others theirs.
+    /// Check that a user has a burst and a fraction of all time, independent of other users.
     #[test]
     fn time_comes_back_in_part() {
         let mut credit = Credit::new(100, 10);

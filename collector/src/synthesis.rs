@@ -12,19 +12,19 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What follows processes and writes what becomes of them.
+/// A reader that follows processes and writes their events.
 pub(crate) trait Follows {
-    /// A process exists. If all that it has mapped is known, that follows as events.
+    /// Adds an existing process. If all of its mappings are known, they follow as events.
     fn add(&mut self, pid: u32, seen: &Seen);
-    /// Something happened.
+    /// Writes an event.
     fn write_event(&mut self, event: Sideband);
-    /// Who is followed, and what is to be described.
+    /// The tracked processes, and those due to be described.
     fn followed(&mut self) -> (&Tracker, &mut Resync);
 }
 
-/// Processes that existed when the recording began, as far as nothing is known of them yet.
+/// Processes that existed when the recording began, unless they are known by other means.
 ///
-/// Of those that are sampled before their turn [`Resync`] sees to it that they are described.
+/// Processes that are sampled before their turn are described by way of [`Resync`].
 #[derive(Debug, Default)]
 pub(crate) struct Existing {
     pids: Vec<u32>,
@@ -36,13 +36,14 @@ impl Existing {
         Self { pids: pids.into_iter().collect(), n_unreadable: 0 }
     }
 
-    /// Whether all have had their turn.
+    /// Whether all have been described.
     pub(crate) fn is_done(&self) -> bool {
         self.pids.is_empty()
     }
 
-    /// Has some of them followed and described until `limit` has passed, one at least, as of `time_ns` or as of now. All
-    /// samples up to that time have been read. The latest come first, which are the most likely to do something.
+    /// Adds and describes some of them until `limit` has passed, at least one, as of `time_ns` or as of now. All
+    /// samples up to that time must have been read. Starts with the newest processes, which are the most likely to be
+    /// active.
     pub(crate) fn describe(&mut self, reader: &mut impl Follows, time_ns: Option<u64>, limit: Duration) {
         let begun = Instant::now();
         while let Some(pid) = self.pids.pop() {
@@ -64,63 +65,64 @@ impl Existing {
         }
     }
 
-    /// Says how many could not be described.
+    /// Reports how many could not be described.
     pub(crate) fn note(&self) -> Option<Note> {
         (self.n_unreadable > 0).then_some(Note::ProcessesUnreadable(self.n_unreadable))
     }
 }
 
-/// A process whose mappings are not known.
+/// A process whose mappings are unknown.
 pub(crate) fn undescribed(pid: u32) -> Seen {
     let since_ns = monotonic_ns();
     Seen { since_ns, threads: running_threads(pid), ..Seen::default() }
 }
 
-/// How a process is to be described.
+/// How to describe a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// As from now on.
+    /// Anew, as from now on.
     Anew(u32),
-    /// As from the time of a sample, since nothing told what it had mapped by then. Only if something is still mapped at the
-    /// sampled instruction: the process may have executed another program since.
+    /// As from the time of a sample, since no event reported what it had mapped by then. Only if something is still
+    /// mapped at the sampled instruction: the process may have executed another program since.
     Sampled { pid: u32, time_ns: u64, ip: Option<u64> },
 }
 
 impl Due {
-    /// A process that runs the code that was sampled.
+    /// For a process that runs the sampled code.
     pub(crate) fn sampled(pid: u32, sample: &Sample) -> Self {
         let ip = sample.user_regs.map(|regs| regs.ip()).or_else(|| sample.user_fp.first().map(|leaf| leaf.address));
         Self::Sampled { pid, time_ns: sample.time_ns, ip }
     }
 }
 
-/// Which processes are to be described when they are sampled.
+/// Decides which processes are described when they are sampled.
 ///
-/// Those whose events may have been lost, or were not told: it is done when a process is sampled the next time, since most
-/// that are told of never are. And those of which nothing told what they have mapped.
+/// These are processes whose events may have been lost or left out: they are described when they are next sampled,
+/// since most processes with events never are. And processes whose mappings no event reported.
 ///
-/// Describing again what the processes of one user have mapped takes a part of the time at most, one in [`SHARE`].
+/// Describing one user's processes again takes at most a fraction of the time, one part in [`SHARE`].
 #[derive(Debug)]
 pub(crate) struct Resync {
     n_lost: u64,
-    /// Since the last loss; `None` before the first.
+    /// Processes described since the last loss; `None` before the first.
     described: Option<FxHashSet<u32>>,
-    /// Processes without a description that were looked for since the last [`Resync::note`].
+    /// Undescribed processes that were tried since the last [`Resync::note`].
     tried: FxHashSet<u32>,
-    /// When each process that is described again and again was last, if less than [`AGAIN_NS`] ago.
+    /// When each process that needs describing repeatedly was last described, if less than [`AGAIN_NS`] ago.
     again: FxHashMap<u32, u64>,
-    /// For describing again.
+    /// Time budget for describing again.
     credit: Credit,
-    /// Samples of processes of which not all mappings are known.
+    /// Samples of processes whose mappings are not all known.
     n_unclear: u64,
 }
 
-/// One part in so many of the time may be spent on a user's processes, and so much at once.
+/// The fraction of the time that may be spent on a user's processes, and the initial burst.
 const SHARE: u64 = 20;
 const AT_ONCE_NS: u64 = 50_000_000;
-/// A process of which not all mappings are known is described this long after the last time at the earliest.
+/// Shortest time between descriptions of a process whose mappings are not all known.
 const AGAIN_NS: u64 = 100_000_000;
-/// What a mapping or a thread that is told costs at least, so that a user has 5,000 of them written a second.
+/// Minimum charge for each mapping or thread that is described, so that at most 5,000 per second are written for a
+/// user.
 const EVENT_NS: u64 = 10_000;
 
 impl Default for Resync {
@@ -132,7 +134,7 @@ impl Default for Resync {
 }
 
 impl Resync {
-    /// Takes note of how many events were lost so far. To be called once with each look at the samples.
+    /// Notes the number of events lost so far. Call it once for each read of the samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
         let now_ns = monotonic_ns();
         self.tried.clear();
@@ -143,7 +145,8 @@ impl Resync {
         }
     }
 
-    /// Whether the process of a sample is to be described before the sample is written; it counts as described from now on.
+    /// Whether the process of a sample has to be described before the sample is written; it counts as described from
+    /// now on.
     pub(crate) fn due(&mut self, sample: &Sample, known: Known) -> Option<Due> {
         let pid = sample.pid;
         self.n_unclear += u64::from(known == Known::Some);
@@ -161,29 +164,29 @@ impl Resync {
     }
 
     fn has_credit(&self, pid: u32) -> bool {
-        // Nobody has spent anything, as a rule.
+        // Usually no user owes anything.
         self.credit.is_whole() || self.credit.has(user(pid), monotonic_ns())
     }
 
-    /// Takes note of the CPU time that it took to describe a process by `n` events.
+    /// Charges the CPU time that it took to describe a process with `n` events.
     pub(crate) fn charge(&mut self, pid: u32, cpu_ns: u64, n: usize) {
         let cost_ns = cpu_ns.saturating_add((n as u64).saturating_mul(EVENT_NS));
         self.credit.spend(user(pid), monotonic_ns(), cost_ns);
     }
 
-    /// Samples of processes of which not all mappings were known.
+    /// Number of samples of processes whose mappings were not all known.
     pub(crate) fn n_unclear(&self) -> u64 {
         self.n_unclear
     }
 }
 
-/// Whose a process is; that of all that are gone is nobody.
+/// The user of a process; processes that are gone share one pseudo-user.
 fn user(pid: u32) -> u32 {
     effective_uid(pid).unwrap_or(u32::MAX)
 }
 
-/// Describes a process that is due. One that has ended, or has nothing mapped any more, is left as it is; of a thread of the
-/// kernel it is told once that there is one.
+/// Describes a process that is due. One that has ended, or has nothing mapped any more, is left alone; for a kernel
+/// thread, only its existence is recorded, once.
 pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
     let (Due::Anew(pid) | Due::Sampled { pid, .. }) = due;
     let before_ns = thread_cpu_ns();
@@ -191,11 +194,11 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
     reader.followed().1.charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
 }
 
-/// Describes a process of which nothing is known when it forks another. The child may have executed a program before it can be
-/// described itself, but has what its parent has.
+/// Describes an unknown process when it forks. The child may have executed a program before it can be described itself,
+/// but until then it has what its parent has.
 pub(crate) fn describe_parent(reader: &mut impl Follows, event: &Sideband) {
     let Sideband::Fork(Fork { time_ns, pid, parent_pid, .. }) = *event else { return };
-    // As of just before: the child has what was told by then.
+    // As of just before: the child inherits what was recorded by then.
     let time_ns = time_ns.saturating_sub(1);
     let is_unknown = |tracker: &Tracker| tracker.follows(parent_pid) && tracker.known_of(parent_pid) == Known::Nothing;
     let (tracker, resync) = reader.followed();
@@ -204,7 +207,7 @@ pub(crate) fn describe_parent(reader: &mut impl Follows, event: &Sideband) {
     }
 }
 
-/// Gives the number of events.
+/// Returns the number of events.
 fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
     let (time_ns, ip) = match due {
         Due::Anew(_) => (None, None),
@@ -218,7 +221,7 @@ fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
     });
     let is_told = match ip {
         Some(ip) => mapped.any(|range| range.contains(&ip)),
-        // A thread of the kernel has nothing mapped, and must have been told of to be known as one.
+        // A kernel thread has no mappings, and must have been described to be recognised as one.
         None => mapped.next().is_some() || (!is_anew && is_kernel_thread(pid)),
     };
     if !is_told {
@@ -226,7 +229,7 @@ fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
     }
     description.seen.is_anew = is_anew;
     for event in &mut description.events {
-        // As by an exec, whatever was mapped is not any more: what is known of it counts up to now.
+        // As by an exec, earlier mappings are discarded: what is known of them is valid up to now.
         if let Sideband::Comm(comm) = event
             && comm.tid == pid
         {
@@ -238,10 +241,10 @@ fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
     Some(n)
 }
 
-/// A process as `/proc` shows it.
+/// A process as shown by `/proc`.
 struct Description {
     seen: Seen,
-    /// Its names, threads, control group and mappings.
+    /// Events for its names, threads, control group and mappings.
     events: Vec<Sideband>,
 }
 
@@ -252,13 +255,13 @@ impl Description {
     }
 }
 
-/// The present state of one process, told as of `told_ns`, or as of now.
+/// The present state of a process, described as of `told_ns`, or as of now.
 ///
 /// # Errors
-/// When the process is gone, or not ours to read.
+/// If the process is gone, or access is denied.
 fn synthesize(pid: u32, told_ns: Option<u64>) -> io::Result<Description> {
     let started = start_ticks(pid).ok_or(io::ErrorKind::NotFound)?;
-    // What happens from now on is told by events.
+    // What happens from now on is reported by events.
     let since_ns = monotonic_ns();
     let time_ns = told_ns.unwrap_or(since_ns);
     let (threads, maps) = threads_and_maps(pid)?;
@@ -273,35 +276,35 @@ fn synthesize(pid: u32, told_ns: Option<u64>) -> io::Result<Description> {
     let tid = threads.first().map_or(pid, |&(tid, _)| tid);
     events.extend(cgroup_of(pid, tid).map(|path| Sideband::Cgroup(Cgroup { time_ns, pid, path })));
     events.extend(parse_maps(&maps).map(|entry| mapping(pid, time_ns, entry)));
-    // The number may have passed to another process meanwhile.
+    // The PID may have been reused meanwhile.
     if start_ticks(pid) != Some(started) {
         return Err(io::ErrorKind::NotFound.into());
     }
     if threads.iter().all(|&(tid, _)| tid != pid) {
-        // A first thread that has exited while others run, or a process that nobody has waited for.
+        // The first thread has exited while others run, or nobody has waited for the process.
         events.push(Sideband::Exit(Exit { time_ns, pid, tid: pid }));
     }
     let described_ns = Some(told_ns.unwrap_or_else(monotonic_ns));
     Ok(Description { seen: Seen { since_ns, threads, described_ns, is_anew: false }, events })
 }
 
-/// So often a process is looked at whose threads come and go.
+/// The most attempts to read a process whose threads come and go.
 const MAX_LOOKS: usize = 8;
 
-/// The threads of a process that run, each with a time at which it did, and `/proc/PID/maps`; neither if none runs.
+/// The running threads of a process, each with a time at which it ran, and `/proc/PID/maps`; neither if none runs.
 ///
-/// The maps are read by way of a thread that runs: one that has exited, as the first one may have, has none. When that one
-/// has gone meanwhile, all is read again: a thread that executes a program takes the number of the first.
+/// The maps are read through a running thread: one that has exited, as the first one may have, has none. If that thread
+/// is gone meanwhile, everything is read again: a thread that executes a program takes the ID of the first.
 ///
 /// # Errors
-/// When the process is gone, or not ours to read.
+/// If the process is gone, or access is denied.
 fn threads_and_maps(pid: u32) -> io::Result<(RunningThreads, Vec<u8>)> {
     let mut failed = io::ErrorKind::NotFound.into();
     for look in 0..MAX_LOOKS {
         let running = running_threads(pid);
         for &(tid, _) in &running {
             match std::fs::read(format!("/proc/{pid}/task/{tid}/maps")) {
-                // A thread of the kernel has nothing mapped.
+                // A kernel thread has no mappings.
                 Ok(maps) if !maps.is_empty() || thread_runs(pid, tid) => return Ok((running, maps)),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
                 Err(error) => failed = error,
@@ -315,7 +318,7 @@ fn threads_and_maps(pid: u32) -> io::Result<(RunningThreads, Vec<u8>)> {
     Err(failed)
 }
 
-/// The first thread comes last: if another executes a program meanwhile, that thread has the number of the first by then.
+/// The first thread comes last: if another thread executes a program meanwhile, it has the ID of the first by then.
 fn running_threads(pid: u32) -> RunningThreads {
     let mut threads = threads(pid);
     threads.sort_by_key(|&tid| tid == pid);
@@ -350,10 +353,10 @@ mod tests {
     use super::*;
     use fpprof_recording::model::FpFrame;
 
-    /// What was told, in one word each.
+    /// The recorded events, in one word each.
     struct Told {
         words: Vec<String>,
-        /// As of when.
+        /// The time they apply from.
         told_ns: u64,
         resync: Resync,
         tracker: Tracker,
@@ -407,8 +410,8 @@ mod tests {
         }
     }
 
-    /// Check that a process is due while not all of its mappings are known, and counted; but that its user's processes have a
-    /// part of the time only.
+    /// Check that a process is due, and counted, while not all of its mappings are known; but that its user's processes
+    /// get only a fraction of the time.
     #[test]
     fn describing_again_is_bounded() {
         let sample = |pid| Sample { pid, ..Sample::default() };
@@ -422,7 +425,7 @@ mod tests {
             std::thread::sleep(Duration::from_nanos(AGAIN_NS));
         }
         resync.note(0);
-        // As much as an hour allows.
+        // The budget of an hour.
         resync.charge(own, 3600 * 1_000_000_000 / SHARE, 0);
         resync.note(1);
         for known in [Known::Some, Known::All] {
@@ -432,7 +435,7 @@ mod tests {
         assert_eq!(resync.n_unclear(), 8);
     }
 
-    /// Check that a process without a description is due with each look at the samples, as of its sample's time.
+    /// Check that an undescribed process is due with each read of the samples, as of its sample's time.
     #[test]
     fn sampled_processes_are_described() {
         let user_fp = vec![FpFrame { address: 0x1000, frame_address: 0 }];
@@ -447,7 +450,7 @@ mod tests {
         }
     }
 
-    /// Check that existing processes are described one by one, and one of which something is known by then not again.
+    /// Check that existing processes are described one by one, but not if something is known of them by then.
     #[test]
     fn existing_processes_have_their_turns() {
         let child = std::process::Command::new("sleep").arg("600").spawn();
@@ -464,8 +467,8 @@ mod tests {
         assert!(existing.is_done() && existing.note().is_none());
     }
 
-    /// Check that a process is described as if it had just executed its program, with what it has mapped and its threads;
-    /// and that of one that is no more, or has nothing mapped, nothing is said.
+    /// Check that a process is described as if it had just executed its program, with its mappings and threads; and
+    /// that nothing is recorded for one that is gone, or has nothing mapped.
     #[test]
     fn a_process_is_described_as_it_is() {
         let own = std::process::id();
@@ -474,7 +477,7 @@ mod tests {
         assert_eq!(told.words[..2], [format!("add {own}"), format!("comm {own} true")]);
         let has = |word: &str| told.words.iter().any(|told| told == word);
         assert!(has("libc") && has("group"), "{:?}", told.words);
-        // 2 is the parent of the kernel's threads, where there is such a process.
+        // PID 2 is the parent of all kernel threads, where there is such a process.
         for other in [2, u32::MAX] {
             let mut told = Told::default();
             describe_due(&mut told, Due::Anew(other));
@@ -487,7 +490,8 @@ mod tests {
         }
     }
 
-    /// Check that a process that no longer has the sampled code mapped is not described: it has executed another program.
+    /// Check that a process that no longer has the sampled code mapped is not described: it has executed another
+    /// program.
     #[test]
     fn a_process_is_not_described_as_its_next_program() {
         let own = std::process::id();
@@ -501,7 +505,7 @@ mod tests {
 
     fn own_code() {}
 
-    /// Check that a process is described when it forks the first time, so that what it has forked is known.
+    /// Check that a process is described at its first fork, so that its child is known.
     #[test]
     fn parents_are_described_when_they_fork() {
         let own = std::process::id();

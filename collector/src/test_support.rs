@@ -1,11 +1,11 @@
-//! What tests of several modules need.
+//! Helpers for tests of several modules.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use fpprof_recording::model::{FileIdentity, Mmap};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// A mapping of code.
+/// A mapping with code.
 pub(crate) fn code(pid: u32, path: &[u8], identity: FileIdentity) -> Mmap {
     Mmap {
         time_ns: 1,

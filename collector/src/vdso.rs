@@ -1,6 +1,6 @@
-//! The vDSO, code of the kernel's that is mapped into every process and is in no file.
+//! The vDSO: kernel code that is mapped into every process and is in no file.
 //!
-//! A process may write to its own copy. So the bytes are taken from processes of ours, and never from those that are profiled.
+//! A process may write to its own copy. So the bytes are taken from our own processes, never from profiled ones.
 
 use crate::proc::parse_maps;
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
@@ -11,23 +11,23 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
 
-/// What the kernel calls it in all processes.
+/// The kernel's name for it in all processes.
 const NAME: &[u8] = b"[vdso]";
-/// What that of 32-bit processes is called in recordings.
+/// The name in recordings for the vDSO of 32-bit processes.
 const NAME_OF_32_BITS: &[u8] = b"[vdso32]";
-/// 32-bit processes have nothing mapped from here on, and the kernel puts the vDSO of others far above.
+/// 32-bit processes have nothing mapped from here on, and the kernel puts other processes' vDSO far above.
 const FIRST_ABOVE_32_BITS: u64 = 1 << 32;
-/// Larger than that of any kernel.
+/// Larger than the vDSO of any kernel.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// A program for i386 that says that it runs, by a byte, waits until somebody writes to its standard input, or nobody can any more,
-/// and ends: `write(1, stack, 1)`, `read(0, stack, 1)`, `exit(0)`.
+/// An i386 program that writes a byte to show that it runs, waits until its standard input is written to or closed, and
+/// ends: `write(1, stack, 1)`, `read(0, stack, 1)`, `exit(0)`.
 ///
 /// # Sources
 /// System V ABI, "ELF Header" and "Program Header"; `arch/x86/entry/syscalls/syscall_32.tbl` of the kernel.
 #[rustfmt::skip]
 const PROGRAM: [u8; 109] = [
-    // Header: 32 bits, little-endian, version 1; executable, i386; entry, program headers at 52, none of sections.
+    // Header: 32 bits, little-endian, version 1; executable, i386; entry, program headers at 52, no section headers.
     0x7f, b'E', b'L', b'F', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     2, 0, 3, 0, 1, 0, 0, 0, 0x54, 0x80, 0x04, 0x08, 52, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 0, 52, 0, 32, 0, 1, 0, 0, 0,
@@ -41,12 +41,12 @@ const PROGRAM: [u8; 109] = [
     0x31, 0xdb, 0x6a, 3, 0x58, 0xcd, 0x80, 0x6a, 1, 0x58, 0xcd, 0x80,
 ];
 
-/// That of 64-bit processes.
+/// The vDSO of 64-bit processes.
 pub(crate) fn of_64_bits() -> Option<ModuleBytes> {
     of_process(std::process::id(), NAME)
 }
 
-/// That of 64-bit processes as a file in memory.
+/// The vDSO of 64-bit processes as a file in memory.
 ///
 /// # Errors
 /// If there is none, or no memory for it.
@@ -57,24 +57,24 @@ pub(crate) fn file() -> io::Result<File> {
     Ok(file)
 }
 
-/// That of 32-bit processes, from one that is started for it. `None` where it cannot be: where the kernel runs no such
-/// programs, or none from memory.
+/// The vDSO of 32-bit processes, from one started for this purpose. `None` if that is impossible: if the kernel runs no
+/// such programs, or none from memory.
 pub(crate) fn of_32_bits() -> Option<ModuleBytes> {
     if cfg!(not(target_arch = "x86_64")) {
         return None;
     }
     let mut child = start().ok()?;
-    // It has it once it runs, which is later than its start.
+    // The process only has its vDSO once it runs, some time after it was started.
     let runs = child.stdout.as_mut().is_some_and(|stdout| stdout.read_exact(&mut [0]).is_ok());
     let found = runs.then(|| of_process(child.id(), NAME_OF_32_BITS)).flatten();
-    // It ends without that, too, since nobody writes to its standard input; also if this process is killed.
+    // It would also end by itself, since nobody writes to its standard input; even if this process is killed.
     let _ = child.kill();
     let _ = child.wait();
     found
 }
 
 fn start() -> io::Result<Child> {
-    // Kernels before 6.3 do not know that a file may be meant to be executed.
+    // Kernels before 6.3 do not know `MFD_EXEC`.
     let memory = [MemfdFlags::CLOEXEC | MemfdFlags::EXEC, MemfdFlags::CLOEXEC];
     let memory = memory.into_iter().find_map(|flags| memfd_create("fpprof-vdso32", flags).ok());
     let mut file = File::from(memory.ok_or_else(io::Error::last_os_error)?);
@@ -92,7 +92,7 @@ fn of_process(pid: u32, path: &[u8]) -> Option<ModuleBytes> {
     Some(ModuleBytes { path: path.to_vec(), identity: FileIdentity::default(), bytes })
 }
 
-/// Gives the mapping of a 32-bit process's vDSO the name that it has in recordings; says whether it is one.
+/// Renames the mapping of a 32-bit process's vDSO as in recordings; returns whether it is one.
 pub(crate) fn name_32_bits(mmap: &mut Mmap) -> bool {
     let is_one = mmap.path == NAME && mmap.start < FIRST_ABOVE_32_BITS;
     if is_one {
@@ -105,7 +105,7 @@ pub(crate) fn name_32_bits(mmap: &mut Mmap) -> bool {
 mod tests {
     use super::*;
 
-    /// Check that both are there, each an ELF file of its size.
+    /// Check that both exist, each as an ELF file of its size.
     #[test]
     fn both_are_found() {
         let class = |module: Option<ModuleBytes>| module.and_then(|module| module.bytes.get(..5).map(<[u8]>::to_vec));

@@ -1,12 +1,12 @@
-//! Walks that mode `cfi` makes in the kernel, made here.
+//! The kernel's walk in mode `cfi`, made in user space.
 
 use crate::decode::cfi_end;
 use crate::sys::host_walk;
 use fpprof_recording::model::{Abi, CfiEnd, Sample};
 
-/// Walks the copied stack of an x86-64 sample by call frame information with the code that runs in the kernel, and puts the frames
-/// and the end of the walk into the sample, as if the kernel had made it: 32-bit code is not walked. `rule` gives the rule of the code at an address, as
-/// `fpprof_unwind::Unwinder::function_rules` makes them.
+/// Walks the copied stack of an x86-64 sample by call frame information with the same code as the kernel's walk, and
+/// stores the frames and the end of the walk in the sample, as if the kernel had made it. 32-bit code is not walked.
+/// `rule` returns the rule of the code at an address, as made by `fpprof_unwind::Unwinder::function_rules`.
 pub fn walk_copied_stack(sample: &mut Sample, mut rule: impl FnMut(u64) -> Option<u64>) {
     let Some(regs) = &sample.user_regs else { return };
     if regs.abi != Abi::Bits64 {

@@ -1,7 +1,7 @@
-//! Sizes of a ring and of the records in it.
+//! Sizes of a ring buffer and of its records.
 //!
-//! A ring is made of segments, each an element of a BPF array. A record may begin at the very end of a segment: it goes
-//! on behind it, in slack that belongs to no position, so that every record lies in one piece.
+//! A ring consists of segments, each an element of a BPF array. A record may begin at the very end of a segment: it
+//! continues beyond it, in slack that belongs to no position, so that every record is contiguous.
 //!
 //! ```text
 //!   0                             segment_bytes         segment_room   value_bytes
@@ -17,62 +17,64 @@ const FRAMES_ROOM: u64 = limit::MAX_FRAMES.0 as u64 * size_of::<fp_frame>() as u
 const KERNEL_ROOM: u64 = limit::MAX_KERNEL_FRAMES.0 as u64 * 8;
 const GAPS_ROOM: u64 = (gap_cause::GAP_NO_RING.0 as u64 + 1) * size_of::<gap>() as u64;
 const HOLES_ROOM: u64 = limit::HOLE_WORDS.0 as u64 * 8;
-/// Up to where a chunk lies as its stack does in a cache line, and the rest of its own; and its red zone.
+/// Padding before a chunk, so that it has the same cache line alignment as its stack; the rest of its last line; and
+/// its red zone.
 const LINES: u64 = 2 * limit::CACHE_LINE_BYTES.0 as u64 + limit::RED_ZONE_BYTES.0 as u64;
-/// What else the chunk of an interrupted stack takes: both chunks together have the bytes of one.
+/// What the chunk of an interrupted stack adds: both chunks together have the bytes of one.
 const INTERRUPTED_ROOM: u64 = size_of::<interrupted>() as u64 + limit::RED_ZONE_BYTES.0 as u64 + HOLES_ROOM + 8;
 const MISS_ROOM: u64 = size_of::<cfi_miss>() as u64;
 const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
-/// Largest chunk that can be asked for.
+/// The largest chunk that can be requested.
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;
-/// Rings of all CPUs together, those of process events among them, take no more kernel memory than this, slack included,
-/// unless asked to: or, where CPUs are very many, what [`MIN_SEGMENTS`] of the largest samples take.
+/// The most kernel memory of all CPUs' rings together, including those of process events and the slack, unless a size
+/// is requested: or, with very many CPUs, what [`MIN_SEGMENTS`] of the largest samples take.
 const MAX_DEFAULT_TOTAL: u64 = 256_000_000;
-/// What of it samples have.
+/// The part of it for samples.
 const MAX_SAMPLES_TOTAL: u64 = MAX_DEFAULT_TOTAL - crate::sideband::TOTAL_BYTES;
-/// Ring of a CPU when nothing is asked for: room for so many of the largest samples, which is 30 ms at 5 kHz, within
+/// The default ring of a CPU has room for this many of the largest samples, which is 30 ms at 5 kHz, within
 /// these bounds.
 const DEFAULT_SAMPLES: u64 = 160;
 const SMALLEST_DEFAULT_RING: u64 = 8 << 20;
 const LARGEST_DEFAULT_RING: u64 = 64 << 20;
-/// Largest ring of a CPU.
+/// The largest ring of a CPU.
 const MAX_RING: u64 = 256 << 20;
 const MAX_SEGMENTS: u64 = limit::MAX_SEGMENTS.0 as u64;
 /// While one segment is read, another can be filled.
 const MIN_SEGMENTS: u64 = 2;
-/// Largest element of a BPF array on older kernels, `KMALLOC_MAX_SIZE`.
+/// The largest element of a BPF array on older kernels, `KMALLOC_MAX_SIZE`.
 const LARGEST_ELEMENT_BEFORE_6_0: u64 = 4 << 20;
 
 /// Sizes of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Room of one segment of a ring, a power of two.
+    /// Bytes of a segment, a power of two.
     pub(crate) segment_bytes: u64,
     /// Segments of a ring, from 2 to 64.
     pub(crate) n_segments: u64,
-    /// Size of a segment's array element: its room, the slack behind it, and a page.
+    /// Size of a segment's array element: the segment, its slack, and a page.
     pub(crate) value_bytes: u64,
-    /// Most bytes one sample takes while it is collected.
+    /// The most bytes a sample takes while it is collected.
     pub(crate) max_record_bytes: u64,
-    /// Last offset in a segment behind which a page can still be written.
+    /// The last offset in a segment's element after which a page can still be written.
     pub(crate) segment_room: u64,
-    /// Most bytes of stack.
+    /// The most bytes of stack.
     pub(crate) max_chunk_bytes: u64,
 }
 
-/// Why there is no such ring.
+/// Why a ring is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LayoutError {
-    /// No stack bytes at all, or more than we take.
+    /// No stack bytes at all, or more than the maximum.
     ChunkBytes { asked: u64, max: u64 },
     /// Not even two samples fit.
     RingTooSmall { asked: u64, needed: u64 },
-    /// More than we take.
+    /// More than the maximum.
     RingTooLarge { asked: u64, max: u64 },
 }
 
 impl Layout {
-    /// Sizes of `n_rings` rings for `mode`, each of `asked` bytes, rounded up to a power of two, or of our choice.
+    /// Sizes of `n_rings` rings for `mode`, each of `asked` bytes, rounded up to a power of two, or of the default
+    /// size.
     pub(crate) fn new(mode: CaptureMode, asked: Option<u64>, n_rings: u64) -> Result<Self, LayoutError> {
         let head = size_of::<sample_head>() as u64;
         let (chunk, room) = match mode {
@@ -99,7 +101,7 @@ impl Layout {
         let value_bytes = |segment_bytes: u64| (segment_bytes + max_record_bytes).next_multiple_of(PAGE) + PAGE;
         let segment_bytes = ring_bytes.div_ceil(MAX_SEGMENTS).max(2 * max_record_bytes).next_power_of_two();
         let mut segment_bytes = segment_bytes.min(ring_bytes.next_power_of_two() / 2);
-        // Where it is ours to choose, the slack counts too; and where there is little room, smaller segments make more of it.
+        // For the default size, slack counts too; and if there is little room, smaller segments use it better.
         let most = |segment_bytes| if asked.is_some() { MAX_SEGMENTS } else { largest / value_bytes(segment_bytes) };
         let can_halve =
             |segment_bytes| segment_bytes / 2 >= max_record_bytes && ring_bytes / (segment_bytes / 2) <= MAX_SEGMENTS;
@@ -114,12 +116,12 @@ impl Layout {
         Ok(Self { segment_bytes, n_segments, value_bytes, max_record_bytes, segment_room, max_chunk_bytes: chunk })
     }
 
-    /// Room of one ring.
+    /// Bytes of one ring.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.n_segments * self.segment_bytes
     }
 
-    /// A bit for each segment.
+    /// A mask with a bit for each segment.
     pub(crate) fn all_segments(&self) -> u64 {
         u64::MAX >> (MAX_SEGMENTS - self.n_segments)
     }
@@ -129,7 +131,8 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Check that two of the largest samples always fit, and that a ring one byte too small is refused with the size.
+    /// Check that two of the largest samples always fit, and that a ring one byte too small is refused with the needed
+    /// size.
     #[test]
     fn two_samples_fit_or_the_ring_is_refused() {
         for mode in
@@ -147,8 +150,8 @@ mod tests {
         }
     }
 
-    /// Check that default rings, slack and all, stay within their total on machines of any size, and hold several of the
-    /// largest samples there, or as many as is said where there is room.
+    /// Check that default rings, including slack, stay within their total on machines of any size, and hold several of
+    /// the largest samples, or the documented number if there is room.
     #[test]
     fn default_rings_are_bounded() {
         let layout = |mode, n_rings| Layout::new(mode, None, n_rings).expect("sizes");
@@ -181,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Check that a ring of a given size has that size, whatever its segments.
+    /// Check that a ring of a requested size has that size, whatever its segments.
     #[test]
     fn asked_rings_are_whole_parts() {
         for asked in [1 << 20, 8 << 20, 256 << 20] {
@@ -195,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Check that no stack bytes, and more than the limit, are refused.
+    /// Check that zero stack bytes, and more than the limit, are refused.
     #[test]
     fn absurd_chunks_are_refused() {
         let too_many = u32::try_from(MAX_CHUNK_BYTES + 1).expect("fits");

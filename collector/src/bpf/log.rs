@@ -1,4 +1,4 @@
-//! libbpf's messages: kept, so that an error can say what the kernel refused, and printed only if asked for.
+//! libbpf's messages: kept, so that an error can tell what the kernel refused, and printed only on request.
 
 use libbpf_rs::{PrintLevel, ProgramType, libbpf_sys};
 use std::io::Write;
@@ -8,15 +8,15 @@ use std::sync::{Mutex, PoisonError};
 static IS_VERBOSE: AtomicBool = AtomicBool::new(false);
 /// Warnings since the last load began.
 static WARNINGS: Mutex<String> = Mutex::new(String::new());
-/// A verifier log can have megabytes; what it ends with is what matters.
+/// A verifier log can have megabytes; its end is what matters.
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
-/// Prints libbpf's messages on stderr from now on, the verifier's log among them.
+/// Prints libbpf's messages on stderr from now on, including the verifier's log.
 pub fn print_libbpf_messages() {
     IS_VERBOSE.store(true, Ordering::Relaxed);
 }
 
-/// Keeps the warnings of libbpf from now on, instead of printing them.
+/// Keeps libbpf's warnings from now on, instead of printing them.
 pub(crate) fn keep_messages() {
     kept().clear();
     let level = if IS_VERBOSE.load(Ordering::Relaxed) { PrintLevel::Debug } else { PrintLevel::Warn };
@@ -26,7 +26,7 @@ pub(crate) fn keep_messages() {
 #[expect(clippy::needless_pass_by_value, reason = "libbpf-rs gives it so")]
 fn take(level: PrintLevel, message: String) {
     if IS_VERBOSE.load(Ordering::Relaxed) {
-        // Where stderr is closed there is nobody to tell.
+        // If stderr is closed, the message is dropped.
         let _ = std::io::stderr().write_all(message.as_bytes());
     }
     let mut kept = kept();
@@ -39,9 +39,9 @@ fn kept() -> std::sync::MutexGuard<'static, String> {
     WARNINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was refused since the last load began, in one line; `None` where libbpf did not say.
+/// What was refused since the last load began, in one line; `None` if libbpf did not report it.
 pub(crate) fn refusal() -> Option<String> {
-    // Asked first: the verifier stumbles over other things before it comes to a helper that it does not know.
+    // Checked first: the verifier stumbles over other things before it reaches an unknown helper.
     let missing = missing_helpers();
     if !missing.is_empty() {
         return Some(format!("the kernel lacks the BPF helpers {} (Linux 5.17 has them)", missing.join(" and ")));
@@ -52,7 +52,7 @@ pub(crate) fn refusal() -> Option<String> {
 const CALL_REFUSED: &str =
     "bpf(): Operation not permitted (a missing capability, or the seccomp profile of a container)";
 
-/// Helpers that the programs cannot do without and that are younger than BPF ring buffers.
+/// Helpers that the programs need and that are newer than BPF ring buffers.
 ///
 /// # Sources
 /// Linux commits e6f2dd0f8067 (`bpf_loop`) and 7c7e3d31e785 (`bpf_find_vma`), both in 5.17.
@@ -68,16 +68,16 @@ fn missing_helpers() -> Vec<&'static str> {
     HELPERS.iter().filter(|(_, id)| lacks_helper(*id)).map(|&(name, _)| name).collect()
 }
 
-/// Whether the kernel says that there is no such helper. Where it does not answer, it is not known to be missing.
+/// Whether the kernel reports that it lacks a helper. Without an answer, the helper is not considered missing.
 fn lacks_helper(id: libbpf_sys::bpf_func_id) -> bool {
     matches!(ProgramType::PerfEvent.is_helper_supported(id), Ok(false))
 }
 
-/// Warnings of things that libbpf does without, or tries again: they say nothing of what failed in the end. Raising the
-/// limit of locked memory is needed before Linux 5.11 only.
+/// Warnings about things that libbpf does without, or tries again: they do not explain the final failure. Raising the
+/// limit of locked memory is only needed before Linux 5.11.
 const SIDE_EFFECTS: [&str; 2] = ["Failed to bump RLIMIT_MEMLOCK", "Retrying without BTF"];
 
-/// The verifier's last word on the first program it refused, else libbpf's first word on what failed.
+/// The verifier's last line about the first program it refused, else libbpf's first line about the failure.
 ///
 /// ```text
 /// libbpf: prog 'take_sample': BPF program load failed: Invalid argument
@@ -93,7 +93,7 @@ fn find_refusal(log: &str) -> Option<String> {
     let Some((before, rest)) = log.split_once(BEGIN) else {
         let mut failures = log.lines().filter(|line| !SIDE_EFFECTS.iter().any(|words| line.contains(words)));
         let first = failures.next()?.trim_start_matches("libbpf: ");
-        // libbpf's own trial of the system call, before anything of ours is loaded.
+        // libbpf's own test of the system call, before any of our programs is loaded.
         let is_call_refused = first.starts_with("Error in bpf_object__probe_loading(): -EPERM");
         return Some(if is_call_refused { CALL_REFUSED.to_owned() } else { first.to_owned() });
     };
@@ -107,7 +107,7 @@ fn find_refusal(log: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Check that of a verifier's log only what it ends with remains, and the program's name.
+    /// Check that only the end of a verifier's log remains, and the program's name.
     #[test]
     fn the_verifiers_last_word_counts() {
         let log = "libbpf: prog 'take_sample': BPF program load failed: Invalid argument\n\
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(find_refusal(log).as_deref(), Some(expected));
     }
 
-    /// Check that what is no verifier's log is told by its first line, and nothing is nothing.
+    /// Check that other failures are reported by their first line, and that an empty log gives nothing.
     #[test]
     fn other_failures_are_told_by_their_first_line() {
         let log = "libbpf: map 'segments': failed to create: -E2BIG\nlibbpf: failed to load object 'fpprof_bpf'\n";
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(find_refusal(""), None);
     }
 
-    /// Check that what libbpf does without is not told as the reason.
+    /// Check that warnings about what libbpf does without are not reported as the reason.
     #[test]
     fn side_effects_are_no_reason() {
         let memlock = "libbpf: Failed to bump RLIMIT_MEMLOCK (err = -EPERM), you might need to do it explicitly!\n";

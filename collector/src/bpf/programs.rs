@@ -1,4 +1,4 @@
-//! Loading the programs and talking to them.
+//! Loading the programs and communicating with them.
 
 use super::layout::Layout;
 use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// Whom to sample.
+/// What to sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filter {
     /// Everything but these processes; 0 is none.
@@ -22,12 +22,12 @@ pub(crate) enum Filter {
     Tracked,
     /// Threads that are tracked.
     Threads,
-    /// A control group, but not these processes: by the number of the group, and in version 1 of a controller of its
+    /// A control group, except these processes: the group's ID, and in version 1 the ID of a controller of its
     /// hierarchy.
     Cgroup { id: u64, subsystem: Option<u32>, excluded_pids: [u32; MAX_EXCLUDED] },
 }
 
-/// What the programs are to do.
+/// Configuration of the programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProgramConfig {
     pub(crate) mode: CaptureMode,
@@ -38,53 +38,53 @@ pub(crate) struct ProgramConfig {
     pub(crate) n_ring_cpus: u32,
     /// CPUs from 0 on that can ever come online.
     pub(crate) n_possible_cpus: u32,
-    /// What the event is, and so which program samples.
+    /// How the event is opened, and so which program samples.
     pub(crate) opened: Opened,
-    /// Of a tracepoint or probe, one hit in so many is a tick.
+    /// For a tracepoint or probe, one tick per this many hits.
     pub(crate) tick_hits: u64,
-    /// Copy stacks also of processes that may not be dumped.
+    /// Also copy stacks of non-dumpable processes.
     pub(crate) includes_privileged: bool,
-    /// Copy stacks only of this user's processes.
+    /// Only copy stacks of this user's processes.
     pub(crate) only_user: Option<u32>,
-    /// How waits are sampled; `None` to leave all of them alone.
+    /// How waits are sampled; `None` if they are not.
     pub(crate) waits: Option<WaitSpec>,
 }
 
 /// How waits are sampled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitSpec {
-    /// Nanoseconds of the shortest that are.
+    /// The shortest wait to sample, nanoseconds.
     pub(crate) least_ns: u64,
-    /// Their stacks are copied when the thread is blocked, for want of `sched_exit`.
+    /// Copy stacks when the thread blocks, for want of `sched_exit`.
     pub(crate) stacks_at_block: bool,
 }
 
-/// Threads that can have been blocked at some time: some 100 bytes of kernel memory each.
+/// The most threads tracked for waits: some 100 bytes of kernel memory each.
 const MAX_WAITS: u32 = 1 << 16;
 
 impl ProgramConfig {
-    /// Events there are.
+    /// Number of events.
     pub(crate) fn n_events(&self) -> u16 {
         1 + u16::from(self.waits.is_some())
     }
 
-    /// Rings there are.
+    /// Number of rings.
     pub(crate) fn n_rings(&self) -> u32 {
         self.n_ring_cpus.saturating_mul(u32::from(self.n_events()))
     }
 
-    /// Control blocks there are.
+    /// Number of control blocks.
     fn n_controls(&self) -> u32 {
         self.n_possible_cpus.saturating_mul(u32::from(self.n_events()))
     }
 
-    /// Segments of all rings.
+    /// Number of segments of all rings.
     fn n_segments(&self) -> u32 {
         self.n_rings().saturating_mul(u32::try_from(self.layout.n_segments).unwrap_or(u32::MAX))
     }
 }
 
-/// The loaded programs. Dropping the value takes all of it out of the kernel.
+/// The loaded programs. Dropping the value removes them from the kernel.
 pub(crate) struct Programs<'a> {
     pub(super) skeleton: FpprofSkel<'a>,
     filter: Filter,
@@ -130,7 +130,7 @@ impl<'a> Programs<'a> {
         Ok(Self { skeleton: open.load()?, filter, opened, waits: config.waits, links: Vec::new(), wait_links })
     }
 
-    /// The programs that keep the table of what is tracked.
+    /// The programs that maintain the table of tracked tasks.
     fn followers(&self) -> Vec<&ProgramMut<'a>> {
         let programs = &self.skeleton.progs;
         match self.filter {
@@ -141,7 +141,7 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// Starts following what is tracked.
+    /// Starts following tracked tasks.
     pub(crate) fn follow(&mut self) -> libbpf_rs::Result<()> {
         self.links = self.followers().into_iter().map(|program| program.attach_trace()).collect::<Result<_, _>>()?;
         Ok(())
@@ -169,7 +169,7 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// Maps the rings, and their control blocks.
+    /// Maps the rings and their control blocks.
     pub(crate) fn map_memory(&self, config: &ProgramConfig) -> io::Result<(SharedMap, SharedMap)> {
         let overflow = || io::Error::from_raw_os_error(libc::EOVERFLOW);
         let value_bytes = usize::try_from(config.layout.value_bytes).map_err(|_| overflow())?;
@@ -182,7 +182,7 @@ impl<'a> Programs<'a> {
         ))
     }
 
-    /// Maps what user space tells of stacks.
+    /// Maps the stack hints, which user space writes.
     pub(crate) fn map_stack_hints(&self, bytes: usize) -> io::Result<SharedMap> {
         SharedMap::new(self.skeleton.maps.stack_hints.as_fd(), bytes.next_multiple_of(4096), true)
     }
@@ -203,7 +203,7 @@ impl<'a> Programs<'a> {
         &self.skeleton.maps.doorbell
     }
 
-    /// Memory of all maps, bytes; `None` if the kernel does not say.
+    /// Memory of all maps, bytes; `None` if the kernel does not report it.
     ///
     /// # Sources
     /// `bpf_map_show_fdinfo` in `kernel/bpf/syscall.c`.
@@ -216,7 +216,7 @@ impl<'a> Programs<'a> {
         self.skeleton.object().maps().map(bytes).sum()
     }
 
-    /// What the kernel says of the programs.
+    /// The kernel's statistics of the programs.
     pub(crate) fn statistics(&self) -> io::Result<Statistics> {
         let mut followers_ns = 0;
         for program in self.followers() {
@@ -232,27 +232,27 @@ impl<'a> Programs<'a> {
     }
 }
 
-/// What programs took.
+/// Resource usage of the programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Statistics {
     /// The sampling program.
     pub(crate) sampler: ProgramStatistics,
-    /// Time of those that follow processes.
+    /// Run time of the programs that follow processes.
     pub(crate) followers_ns: u64,
-    /// Of those that sample waits.
+    /// Of the programs that sample waits.
     pub(crate) waits: Option<WaitStatistics>,
 }
 
-/// What the programs took that sample waits.
+/// Resource usage of the programs that sample waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitStatistics {
-    /// Their time.
+    /// Their run time.
     pub(crate) run_ns: u64,
-    /// Switches of threads they saw.
+    /// Context switches they saw.
     pub(crate) switches: u64,
 }
 
-/// So much of a segment is filled while the reader keeps up: few segments then hold what it has yet to read.
+/// Fill level at which a segment is left for the next while the reader keeps up: few segments then hold unread data.
 const HOT_SEGMENT_BYTES: u64 = 128 << 10;
 /// As in `maps.bpf.h`.
 const CGROUP_UNIFIED: u32 = u32::MAX;

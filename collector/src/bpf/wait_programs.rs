@@ -7,8 +7,8 @@ use libbpf_rs::{Iter, ProgramMut};
 use std::io::Read;
 
 impl<'a> Programs<'a> {
-    /// Those that sample waits, if any: the last runs for each switch of threads. They are attached in this order, since what
-    /// is noted must be seen to end.
+    /// The programs that sample waits, if any: the last one runs at each context switch. They are attached in this
+    /// order, since the end of every recorded wait must be seen.
     pub(super) fn waiters(&self) -> Vec<&ProgramMut<'a>> {
         let programs = &self.skeleton.progs;
         match self.waits {
@@ -18,8 +18,8 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// Starts sampling waits, if they were asked for. Gives the number of threads that are blocked already and for which
-    /// there was no room.
+    /// Starts sampling waits, if requested. Returns the number of threads that are already blocked and for which there
+    /// was no room.
     pub(crate) fn start_waits(&self) -> libbpf_rs::Result<u64> {
         if self.waits.is_none() {
             return Ok(0);
@@ -39,13 +39,13 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// The threads that are blocked, each as a `struct open_wait` with its kernel chain.
+    /// The blocked threads, each as a `struct open_wait` with its kernel chain.
     pub(crate) fn open_waits(&self) -> libbpf_rs::Result<Vec<u8>> {
         if self.waits.is_some() { all_of(&self.skeleton.progs.end_waits) } else { Ok(Vec::new()) }
     }
 }
 
-/// What a program says of all threads.
+/// The output of an iterator program over all threads.
 fn all_of(program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<u8>> {
     let link = program.attach()?;
     let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! Loads the rules that walks have missed into the maps of the BPF programs.
+//! Loading of missed rules into the maps of the BPF programs.
 
 use super::table::{MAX_FILES, RuleTable};
 use crate::bpf::types::{cfi_miss, code_file};
@@ -18,35 +18,35 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Misses that wait; of more, those that come again are taken.
+/// The most misses queued; of those beyond, the ones that recur are taken later.
 const MAX_WAITING: usize = 4096;
-/// Paths that are remembered.
+/// The most paths remembered.
 const MAX_PATHS: usize = 1 << 14;
-/// Words of a stack that are taken for return addresses.
+/// The most stack words taken for return addresses.
 const MAX_GUESSED: usize = 256;
-/// Functions of a file that are looked at one by one, and the code that is looked at together from then on.
+/// How many functions of a file are parsed one by one, and the size of the blocks of code that are parsed from then on.
 const SINGLE_FUNCTIONS: u64 = 64;
 const BLOCK_BYTES: u64 = 16 << 10;
-/// Parts of a file that are asked for at once: a question has to fit into a message.
+/// The most parts of a file per request to the parser, which has to fit into a message.
 const MAX_PARTS: usize = 256;
-/// How long a file that gave no rules is left alone the first time, and at most; the time doubles each time.
+/// How long a file without rules is left alone at first, and at most; the time doubles each time.
 const FIRST_REFUSAL: Duration = Duration::from_millis(50);
 const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
 
-/// Code that a walk had no rule for, and what else of the same mapping the stack may return to.
+/// Code that a walk had no rule for, and other code of the same mapping that the stack may return to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Missed {
-    /// Whose walk.
+    /// The walked process.
     pub(crate) pid: u32,
     file: FileKey,
     offsets: Vec<u64>,
     mapping: (u64, u64),
-    /// Empty where it is not known.
+    /// Empty if unknown.
     path: Vec<u8>,
 }
 
 impl Missed {
-    /// A walk knows one missing rule at a time; the copied stack tells of others that the same stack needs.
+    /// A walk reports one missing rule at a time; the copied stack shows others that the same stack needs.
     pub(crate) fn new(sample: &Sample, miss: &cfi_miss) -> Self {
         let code_file { inode, ctime_sec, ctime_nsec, device } = miss.file;
         let file = FileKey { inode, ctime_sec, ctime_nsec, device };
@@ -59,7 +59,7 @@ impl Missed {
     }
 }
 
-/// A file as the kernel knows it, see `struct code_file`.
+/// A file as the kernel identifies it; see `struct code_file`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct FileKey {
     inode: u64,
@@ -73,7 +73,7 @@ impl FileKey {
         self.inode == 0 && self.device == 0
     }
 
-    /// Major and minor number, as the kernel has them in a word (`include/linux/kdev_t.h`).
+    /// Major and minor number, from the kernel's encoding in one word (`include/linux/kdev_t.h`).
     fn device(&self) -> (u32, u32) {
         (self.device >> 20, self.device & 0xf_ffff)
     }
@@ -90,7 +90,7 @@ impl FileKey {
 
 const _: () = assert!(size_of::<code_file>() == 24 && std::mem::offset_of!(code_file, device) == 20);
 
-/// Loads rules on a thread of its own: whoever reads the rings never waits for it.
+/// Loads rules on its own thread, so that the ring reader never waits for it.
 #[derive(Debug)]
 pub(crate) struct RuleLoader {
     misses: Option<SyncSender<Missed>>,
@@ -98,13 +98,13 @@ pub(crate) struct RuleLoader {
     is_over: Arc<AtomicBool>,
     /// Whether the last misses led to rules.
     finds_rules: Arc<AtomicBool>,
-    /// Where files were mapped from, by device and inode: a process may be gone before its files are opened.
+    /// Paths of mapped files, by device and inode: a process may be gone before its files are opened.
     paths: FxHashMap<(u32, u32, u64), Vec<u8>>,
 }
 
 impl RuleLoader {
     /// # Errors
-    /// If there can be no more threads.
+    /// If the thread cannot be started.
     pub(crate) fn start(table: RuleTable, files: MapHandle, parser: Arc<dyn FileParser>) -> io::Result<Self> {
         let (misses, received) = sync_channel(MAX_WAITING);
         let (is_over, finds_rules) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
@@ -124,7 +124,7 @@ impl RuleLoader {
         Ok(Self { misses: Some(misses), thread: Some(thread), is_over, finds_rules, paths: FxHashMap::default() })
     }
 
-    /// Takes note of where a file was mapped from.
+    /// Notes the path of a mapped file.
     pub(crate) fn mapped(&mut self, mmap: &Mmap) {
         let FileIdentity { dev_major, dev_minor, inode, .. } = mmap.identity;
         if mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 || inode == 0 {
@@ -136,12 +136,12 @@ impl RuleLoader {
         self.paths.entry((dev_major, dev_minor, inode)).or_insert_with(|| mmap.path.clone());
     }
 
-    /// Whether it is worth while to hand over misses soon: the last ones led to rules.
+    /// Whether it pays to report misses soon, because the last ones led to rules.
     pub(crate) fn finds_rules(&self) -> bool {
         self.finds_rules.load(Ordering::Relaxed)
     }
 
-    /// Takes note of a miss. One too many is forgotten: it will come again.
+    /// Queues a miss. If the queue is full, drops it: it will recur.
     pub(crate) fn request(&self, mut missed: Missed) {
         let (major, minor) = missed.file.device();
         missed.path = self.paths.get(&(major, minor, missed.file.inode)).cloned().unwrap_or_default();
@@ -167,28 +167,28 @@ impl Drop for RuleLoader {
 struct Blocks {
     /// How often walks missed something new.
     n_missed: u64,
-    /// Blocks that were looked at as a whole. What is missed in them later had to make room for others.
+    /// Blocks that were parsed as a whole. A miss in one of them means that its rules had to make room for others.
     loaded: FxHashSet<u64>,
 }
 
-/// What the thread has.
+/// State of the loader thread.
 struct Loader {
     table: RuleTable,
     files: MapHandle,
     parser: Arc<dyn FileParser>,
-    /// Those of the files with rules.
+    /// Numbers of the files with rules.
     numbers: FxHashMap<FileKey, u32>,
     next_number: u32,
     blocks: FxHashMap<FileKey, Blocks>,
-    /// Files that gave no rules, with the process through whose mapping they were to be opened: it has ended, say, or the file
-    /// has no rules.
+    /// Files that gave no rules, with the process through whose mapping they were opened: for instance, the process had
+    /// ended, or the file has no rules.
     refused: FxHashMap<(FileKey, u32), Refused>,
     calls: BlockingCalls,
     is_over: Arc<AtomicBool>,
     finds_rules: Arc<AtomicBool>,
 }
 
-/// Until when a file is left alone, and for how long.
+/// How long, and until when, a file is left alone.
 #[derive(Debug, Clone, Copy)]
 struct Refused {
     until: Instant,
@@ -216,9 +216,9 @@ impl Loader {
         }
     }
 
-    /// Loads what was missed of a file, unless it gave nothing a moment ago; gives whether there are rules now.
+    /// Loads missed code of a file, unless the file gave nothing a moment ago; returns whether there are rules now.
     fn look_at(&mut self, key: FileKey, missed: &Missed, offsets: &[u64], now: Instant) -> bool {
-        // What one process cannot open another may be able to.
+        // Another process may be able to open what this one cannot.
         let whose = (key, missed.pid);
         let known = self.refused.get(&whose).copied();
         if known.is_some_and(|refused| now < refused.until) {
@@ -237,7 +237,7 @@ impl Loader {
         false
     }
 
-    /// `None` where the file gives no rules.
+    /// `None` if the file gives no rules.
     fn load(&mut self, key: FileKey, missed: &Missed, offsets: &[u64]) -> Option<()> {
         let all = self.parts(key, offsets);
         if all.is_empty() {
@@ -261,7 +261,7 @@ impl Loader {
         Some(())
     }
 
-    /// Starts anew: what is needed will be missed again.
+    /// Starts over: whatever is needed will be missed again.
     fn forget_all(&mut self) {
         for (forgotten, _) in self.numbers.drain() {
             let _ = self.files.delete(&forgotten.bytes());
@@ -270,9 +270,9 @@ impl Loader {
         self.table.clear();
     }
 
-    /// What of a file is to be parsed for these offsets, as far as they have no rules by now: single functions at first, and
-    /// once a file has missed often whole blocks. A program of many functions would otherwise miss one in most stacks for
-    /// minutes.
+    /// The parts of a file to parse for these offsets, unless they have rules by now: single functions at first, and
+    /// whole blocks once a file has been missed often. A program with many functions would otherwise miss one in most
+    /// stacks for minutes.
     fn parts(&mut self, key: FileKey, offsets: &[u64]) -> Vec<Range<u64>> {
         if self.blocks.len() >= MAX_FILES as usize {
             self.blocks.clear();
@@ -295,8 +295,8 @@ impl Loader {
         parts
     }
 
-    /// The file behind a mapping, if it is the one that the walk has met. The mapping may be another's by now, on purpose: the
-    /// rules of one file must not become those of another, which other processes run.
+    /// Opens the file behind a mapping, if it is the one that the walk met. A different file may have been mapped there
+    /// meanwhile, even on purpose: the rules of one file must never be applied to another, which other processes run.
     fn open(&mut self, key: FileKey, missed: &Missed) -> Option<(File, u32)> {
         if key.is_vdso() {
             return vdso::file().ok().map(|file| (file, 0));
@@ -325,7 +325,7 @@ impl Loader {
         is_it.then_some((opened.file, place.user()))
     }
 
-    /// The number of a file, which it has from its first rules on. Where there are too many files, all are forgotten.
+    /// The number of a file, assigned with its first rules. If there are too many files, all are forgotten.
     fn number(&mut self, key: FileKey) -> Option<u32> {
         if let Some(number) = self.numbers.get(&key) {
             return Some(*number);
@@ -352,7 +352,7 @@ mod tests {
     use libbpf_rs::MapType;
     use std::sync::atomic::AtomicUsize;
 
-    /// Gives every part so many rules that are no other part's, or nothing.
+    /// A parser that returns this many rules for every part, all different from other parts', or none.
     #[derive(Debug, Default)]
     struct Parser {
         rules_per_part: u64,
@@ -393,14 +393,14 @@ mod tests {
         }
     }
 
-    /// The vDSO, which is no file that must be found, as if it were several.
+    /// Several files that all stand for the vDSO, which need not be opened.
     fn missed(n: u64) -> (FileKey, Missed) {
         let file = FileKey { inode: 0, ctime_sec: n, ctime_nsec: 0, device: 0 };
         (file, Missed { pid: 0, file, offsets: Vec::new(), mapping: (0, 0), path: Vec::new() })
     }
 
-    /// Check that where there are too many rules all are forgotten: no program finds a file of before, a number is never
-    /// given again, and what is missed later is loaded again.
+    /// Check that with too many rules, all are forgotten: no program finds a file from before, no number is used twice,
+    /// and later misses are loaded again.
     #[test]
     fn too_many_rules_are_forgotten_all_together() {
         let parser = Arc::new(Parser { rules_per_part: 200, ..Parser::default() });
@@ -414,7 +414,7 @@ mod tests {
         let given = number(&loader, first).expect("the first file has a number");
         assert!(loader.table.has(given, 0) && loader.table.has(given, 199) && !loader.table.has(given, 200));
 
-        // 256 parts of 200 rules each fit beside them, and 512 do not.
+        // 256 parts of 200 rules each fit in addition, and 512 do not.
         let offsets: Vec<u64> = (1..=512).map(|n| n * BLOCK_BYTES).collect();
         assert_eq!(loader.load(second, &missed_second, &offsets), Some(()));
         assert_eq!(number(&loader, first), None, "the first file is forgotten");
@@ -428,7 +428,7 @@ mod tests {
         assert!(loader.table.has(again, 0) && !loader.table.has(given, 0));
     }
 
-    /// Check that a file that gives no rules is left alone, for longer each time, and no other file is.
+    /// Check that a file without rules is left alone, for longer each time, and that no other file is.
     #[test]
     fn files_without_rules_are_left_alone() {
         let parser = Arc::new(Parser::default());
@@ -446,11 +446,11 @@ mod tests {
         assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL), 1);
         assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL * 2), 0);
         assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL * 3), 1);
-        // In the end it is asked each 10 s, and no sooner.
+        // Finally it is parsed every 10 s, and no sooner.
         let each_second = |n| LONGEST_REFUSAL + Duration::from_secs(n);
         let in_an_hour = (1..3600).map(|n| n_asked(&mut loader, file, &of_file, each_second(n))).sum::<usize>();
         assert!((355..=368).contains(&in_an_hour), "{in_an_hour}");
-        // After a rest it begins anew.
+        // After a long pause, the backoff starts over.
         let later = Duration::from_secs(7200);
         assert_eq!(n_asked(&mut loader, file, &of_file, later), 1);
         assert_eq!(n_asked(&mut loader, file, &of_file, later + FIRST_REFUSAL), 1);

@@ -4,8 +4,8 @@
 //! sample that missed a rule ─▶ reader ─▶ RuleLoader: open the file, have it parsed ─▶ RuleTable: maps of the BPF programs
 //! ```
 //!
-//! Rules are made of what was missed, a function at a time: nothing is done for code that does not run. They belong to
-//! files, whichever process has mapped them where.
+//! Rules are made for missed code, a function at a time, so nothing is spent on code that does not run. They belong to
+//! files, whichever process has mapped them, at any address.
 
 mod loader;
 mod table;

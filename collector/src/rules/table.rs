@@ -7,13 +7,13 @@ use rustc_hash::FxHashMap;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sets there are: room for the rules of 67 MB of code, in 17 MB of memory.
+/// Number of sets: room for the rules of 67 MB of code, in 17 MB of memory.
 pub(crate) const N_SETS: u32 = 1 << 16;
-/// Different rules there are room for, as many as can be named.
+/// The most distinct rules: as many as an index can name.
 pub(crate) const N_RULES: u32 = 1 << 16;
-/// Files that can have rules at a time.
+/// The most files with rules at a time.
 pub(crate) const MAX_FILES: u32 = 1 << 13;
-/// Numbers that files can have: none is given twice.
+/// Number of file numbers; none is used twice.
 const N_NUMBERS: u32 = 1 << 24;
 
 const SET_BYTES: usize = size_of::<rule_set>();
@@ -23,49 +23,49 @@ const GRANULE: usize = limit::GRANULE_BYTES.0 as usize;
 const PART: usize = limit::GRANULE_PART_BYTES.0 as usize;
 const IN_PARTS: u16 = u16::MAX;
 const _: () = assert!(limit::PLACE_IN_PARTS.0 == IN_PARTS as u32);
-/// A bit of the key of a part.
+/// The bit that marks the key of a part.
 const IS_PART: u64 = 1 << 39;
-/// The two halves of a way's state as one word.
+/// The two halves of a way's state word.
 const USED: u64 = u32::MAX as u64;
 const ONE_WRITE: u64 = 1 << 32;
 /// As in `cfi.bpf.h`.
 const KEY_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The rule of a frame that needs other registers: the walk is given up, and nothing is missed that could be loaded.
+/// The rule for frames that need other registers: it makes the walk give up without reporting a miss.
 const NEEDS_OTHER_REGISTERS: u64 = 2;
 
-/// Bytes of the two maps that are written in place.
+/// Sizes of the two maps that are written in place, bytes.
 pub(crate) const SETS_BYTES: usize = N_SETS as usize * SET_BYTES;
 pub(crate) const RULES_BYTES: usize = N_RULES as usize * 8;
 
-/// Writes rules where the BPF programs look for them. There is one writer.
+/// Writes rules where the BPF programs look them up. There is a single writer.
 #[derive(Debug)]
 pub(crate) struct RuleTable {
     sets: SharedMap,
     rules: SharedMap,
-    /// Where a rule is in `rules`.
+    /// Index of each rule in `rules`.
     places: FxHashMap<u64, u16>,
 }
 
-/// The places of the rules of the bytes of a granule, 0 for none.
+/// Rule indexes for the bytes of a granule, 0 for none.
 type Places = [u16; GRANULE];
 
 impl RuleTable {
-    /// Writes into these maps, which are empty.
+    /// A table in these maps, which must be empty.
     pub(crate) fn new(sets: SharedMap, rules: SharedMap) -> Self {
         Self { sets, rules, places: FxHashMap::default() }
     }
 
-    /// Whether files can have this number.
+    /// Whether this can be a file's number.
     pub(crate) fn is_number(number: u32) -> bool {
         (1..N_NUMBERS).contains(&number)
     }
 
-    /// Whether code of a file has a rule.
+    /// Whether an offset of a file has a rule.
     pub(crate) fn has(&self, number: u32, offset: u64) -> bool {
         self.place_of(number, offset).is_some()
     }
 
-    /// The place of the rule of a byte, looked up as the BPF programs do.
+    /// The rule index of an offset, looked up as the BPF programs do.
     fn place_of(&self, number: u32, offset: u64) -> Option<u16> {
         let (granule, byte) = (offset / GRANULE as u64, offset % GRANULE as u64);
         let (part, byte_of_part) = (byte / PART as u64, byte % PART as u64);
@@ -81,13 +81,13 @@ impl RuleTable {
         Some(self.row_place(set, way, row)).filter(|&place| place != 0)
     }
 
-    /// The set and the way of a key.
+    /// The set and way of a key.
     fn find(&self, key: u64) -> Option<(usize, usize)> {
         let set = set_of(key);
         (0..WAYS).find(|&way| self.key(set, way) == key).map(|way| (set, way))
     }
 
-    /// Adds the rules of a file, which ascend.
+    /// Adds rules of a file, which must ascend.
     pub(crate) fn add(&mut self, number: u32, ranges: &[RuleRange]) {
         let mut current: Option<(u64, Places)> = None;
         for range in ranges {
@@ -111,8 +111,8 @@ impl RuleTable {
         current.iter().for_each(|(granule, places)| self.write(number, *granule, places));
     }
 
-    /// Forgets everything. What walks have found is right to the end, since numbers of files are never given again; the rules
-    /// themselves are written over only after the last walk that may still read them.
+    /// Forgets everything. Walks in progress stay correct, since file numbers are never reused; the rules themselves
+    /// are overwritten only after the last walk that may still read them.
     pub(crate) fn clear(&mut self) {
         for set in 0..N_SETS as usize {
             (0..WAYS).for_each(|way| self.set_key(set, way, 0));
@@ -121,12 +121,12 @@ impl RuleTable {
         self.places.clear();
     }
 
-    /// Whether so many more rules may find no room.
+    /// Whether `n` more rules may not fit.
     pub(crate) fn is_full_for(&self, n: usize) -> bool {
         self.places.len().saturating_add(n) >= usize::from(IN_PARTS)
     }
 
-    /// Where a rule is, now at the latest; `None` if there is no room for another.
+    /// The index of a rule, which is added if missing; `None` if there is no room.
     fn place(&mut self, rule: u64) -> Option<u16> {
         if let Some(place) = self.places.get(&rule) {
             return Some(*place);
@@ -137,7 +137,7 @@ impl RuleTable {
         Some(place)
     }
 
-    /// The rules that a granule has.
+    /// The rules of a granule.
     fn read(&self, number: u32, granule: u64) -> Places {
         let mut places = [0; GRANULE];
         if self.read_rows(key(number, granule), &mut places) == Some(IN_PARTS) {
@@ -149,7 +149,7 @@ impl RuleTable {
         places
     }
 
-    /// Fills `places` with what rows say, and gives the last of them; `None` where there are none.
+    /// Fills `places` from a key's rows and returns the last of them; `None` if it has none.
     fn read_rows(&self, key: u64, places: &mut [u16]) -> Option<u16> {
         let (set, way) = self.find(key)?;
         let mut last = None;
@@ -161,7 +161,7 @@ impl RuleTable {
         last
     }
 
-    /// Gives a granule these rules: in one way, or where it has too many rows in parts.
+    /// Writes the rules of a granule: in one way, or in parts if it has too many rows.
     fn write(&mut self, number: u32, granule: u64, places: &Places) {
         if let Some(rows) = rows(places) {
             return self.write_rows(key(number, granule), rows);
@@ -173,8 +173,8 @@ impl RuleTable {
         self.write_rows(key(number, granule), [(0, IN_PARTS); ROWS]);
     }
 
-    /// Whoever reads meanwhile finds nothing: the key is written last, and none before anything else. The sequence makes a reader
-    /// that began before and ends after find nothing, too.
+    /// Concurrent readers find nothing: the key is cleared first and written last. The sequence makes a reader that
+    /// began before the write and ends after it find nothing, too.
     fn write_rows(&mut self, key: u64, rows: [(u8, u16); ROWS]) {
         let set = set_of(key);
         let known = self.find(key).map(|(_, way)| way);
@@ -195,7 +195,7 @@ impl RuleTable {
         self.set_key(set, way, key);
     }
 
-    /// The way for a new granule: one that is free, else one that no walk has used since this was asked last, else the first.
+    /// The way for a new granule: a free one, else one that no walk has used since the last call, else the first.
     fn way_for(&self, set: usize) -> Option<usize> {
         if let Some(free) = (0..WAYS).find(|&way| self.key(set, way) == 0) {
             return Some(free);
@@ -210,14 +210,14 @@ impl RuleTable {
         })
     }
 
-    /// There is one writer of the upper half; the BPF programs write the lower.
+    /// Only this writer changes the upper half; the BPF programs change the lower.
     fn raise_sequence(&self, set: usize, way: usize) {
         if let Some(state) = self.state(set, way) {
             state.fetch_add(ONE_WRITE, Ordering::SeqCst);
         }
     }
 
-    /// Whether a way is used, and the sequence of its writes.
+    /// The used flag of a way, and the sequence number of its writes.
     fn state(&self, set: usize, way: usize) -> Option<&AtomicU64> {
         self.cell(set, offset_of!(rule_set, ways) + way * 8)
     }
@@ -270,7 +270,7 @@ fn set_of(key: u64) -> usize {
     ((key ^ key >> 32).wrapping_mul(KEY_HASH) >> 40) as usize & (N_SETS as usize - 1)
 }
 
-/// The rows of a granule or part, `None` if they are too many.
+/// The rows of a granule or part; `None` if there are too many.
 fn rows(places: &[u16]) -> Option<[(u8, u16); ROWS]> {
     let mut rows = [(u8::MAX, places.last().copied().unwrap_or(0)); ROWS];
     let mut start = 0;
@@ -287,7 +287,7 @@ pub(super) mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::os::fd::AsFd as _;
 
-    /// A table in memory that no BPF program sees.
+    /// A table in memory that no BPF program uses.
     pub(in crate::rules) fn table() -> RuleTable {
         let map = |bytes: usize| {
             let file = memfd_create("rules", MemfdFlags::CLOEXEC).expect("a file in memory");
@@ -297,7 +297,7 @@ pub(super) mod tests {
         RuleTable::new(map(SETS_BYTES), map(RULES_BYTES))
     }
 
-    /// The rule of a byte.
+    /// The rule of an offset.
     fn rule(table: &RuleTable, number: u32, offset: u64) -> Option<u64> {
         let place = table.place_of(number, offset)?;
         table.rules.word(usize::from(place) * 8).map(|rule| rule.load(Ordering::Relaxed))
@@ -307,8 +307,8 @@ pub(super) mod tests {
         RuleRange { start, end, rule }
     }
 
-    /// Check that each byte has the rule of its range, of its file, and no other; also where ranges cross granules, and
-    /// where functions are added one after the other.
+    /// Check that each byte has the rule of its range and file, and no other, also if ranges cross granules and if
+    /// functions are added one after the other.
     #[test]
     fn bytes_have_the_rules_of_their_ranges() {
         let mut table = table();
@@ -330,7 +330,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Check that granules with many rows are told in parts, and parts with too many rows give up the walk.
+    /// Check that granules with many rows are split into parts, and that parts with too many rows make the walk give
+    /// up.
     #[test]
     fn crowded_granules_are_told_in_parts() {
         let mut table = table();
@@ -347,13 +348,13 @@ pub(super) mod tests {
         assert!((512..544).all(|offset| rule(&table, 1, offset) == Some(NEEDS_OTHER_REGISTERS)));
         assert!((544..768).all(|offset| rule(&table, 1, offset) == Some(100 + offset / 16 % 7)));
         assert!(table.has(1, 300) && table.has(1, 600) && !table.has(1, 800));
-        // What is added later is added to the parts.
+        // Later additions go to the parts.
         table.add(1, &[range(300, 304, 9)]);
         assert_eq!([299, 300, 303, 304].map(|offset| rule(&table, 1, offset)), [102, 9, 9, 105].map(Some));
     }
 
-    /// Check that of a set that is full the granule that no walk has used makes room, and that nothing is left of what was
-    /// forgotten.
+    /// Check that in a full set the granule that no walk has used makes room, and that nothing of the evicted one is
+    /// left.
     #[test]
     fn what_is_used_stays() {
         let mut table = table();
@@ -378,8 +379,8 @@ pub(super) mod tests {
         assert!(same_set.iter().all(|granule| rule(&table, 1, granule * 256).is_none()));
     }
 
-    /// Check that rows that are written again for the same key raise the sequence before and after, and leave it whether a
-    /// walk has used them: a reader that was stopped in between must not take rows of both.
+    /// Check that rewriting the rows of a key raises the sequence before and after, and preserves whether a walk has
+    /// used them: a reader interrupted in between must not mix old and new rows.
     #[test]
     fn writing_raises_the_sequence() {
         let mut table = table();

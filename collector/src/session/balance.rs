@@ -1,4 +1,4 @@
-//! Where every tick of a CPU went.
+//! Accounting for every tick of a CPU.
 
 use super::waits::WAITS;
 use crate::bpf::types::counter;
@@ -21,33 +21,34 @@ pub(super) const SKIPPED: [counter; 5] = [
     counter::COUNT_SKIPPED_PREEMPTED,
 ];
 
-/// What became of the samples of one CPU and event that were read.
+/// What became of the samples that were read, for one CPU and event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Written {
     /// In the recording.
     pub(super) recorded: u64,
-    /// Thrown away.
+    /// Read but not written.
     pub(super) dropped: u64,
-    /// Lost, because the thread had gone on.
+    /// Lost because the thread had continued.
     pub(super) woken: u64,
 }
 
-/// What became of the waits that went on at the end.
+/// What became of the waits that were still open at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct OpenWaits {
-    /// Handed to the recording.
+    /// Written to the recording.
     pub(super) recorded: u64,
     /// Shorter than the threshold.
     pub(super) short: u64,
-    /// These together.
+    /// Total time of those, nanoseconds.
     pub(super) short_ns: u64,
-    /// Had gone on.
+    /// The thread had continued.
     pub(super) woken: u64,
 }
 
-/// The balance of one CPU and event. It is exact when the CPU takes no sample and its ring is empty.
+/// The balance of one CPU and event. It is exact while the CPU takes no sample and its ring is empty.
 ///
-/// `throttled` are ticks the kernel suppressed, estimated from the time it did: they count as fired and lost.
+/// `throttled` is the number of ticks that the kernel suppressed, estimated from the duration: they count as fired and
+/// lost.
 pub(super) fn cpu_counters(ring_id: RingId, counters: &Counters, written: Written, throttled: u64) -> CpuCounters {
     let causes = [
         (LossCause::RingFull, counters.get(counter::COUNT_LOST_RING_FULL)),
@@ -74,7 +75,7 @@ pub(super) fn cpu_counters(ring_id: RingId, counters: &Counters, written: Writte
     }
 }
 
-/// The same with waits that went on at the end. What was recorded of them is in `written` already.
+/// Adds waits that were open at the end. `written` already includes those recorded.
 pub(super) fn with_open(mut counters: CpuCounters, open: OpenWaits) -> CpuCounters {
     counters.fired += open.recorded + open.short + open.woken;
     counters.skipped += open.short;

@@ -21,16 +21,16 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-/// What never reached the sampling program, by how it is known.
+/// Number of firings that never reached the sampling program, by how it is determined.
 #[derive(Debug, Clone, Copy)]
 struct Missing {
-    /// Of a timer, by the time that passed.
+    /// Of a timer, from the time that passed.
     ticks: u64,
-    /// Of what the kernel counts one by one.
+    /// Of software events, from the kernel's count.
     occurrences: u64,
-    /// Of a processor's counter, about.
+    /// Of a hardware counter, estimated.
     overflows: u64,
-    /// Per cent of the time in which that counted, if it is not all of it.
+    /// Percentage of the time that the hardware counter was counting, if not all of it.
     counter_share: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Missing {
 }
 
 impl<W: Write> Session<'_, W> {
-    /// Stops sampling, reads all that is left, and closes the recording.
+    /// Stops sampling, reads everything left, and closes the recording.
     pub(super) fn finish(mut self, reason: EndReason, before: &Spent, has_statistics: bool) -> Result<Outcome, Error> {
         let counts = self.samplers.disable()?;
         self.programs.stop_waits();
@@ -95,7 +95,7 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    /// The counters of all CPUs and events as they are now.
+    /// The current counters of all CPUs and events.
     pub(super) fn counters(&self, now_ns: u64, written: impl Fn(RingId) -> Written) -> Vec<CpuCounters> {
         let open: Vec<_> = self.reader.sideband.throttled_now(now_ns).collect();
         let of_ring = |ring_id: RingId| {
@@ -113,8 +113,8 @@ impl<W: Write> Session<'_, W> {
         ring_ids.map(of_ring).collect()
     }
 
-    /// Counts the ticks of the times of throttling that are over, and writes them as gaps. Each is rounded by itself, so
-    /// that the gaps add up to the count.
+    /// Counts the ticks suppressed in periods of throttling that have ended, and writes the periods as gaps. Each is
+    /// rounded by itself, so that the gaps add up to the count.
     pub(super) fn note_throttling(&mut self) {
         let ended: Vec<_> = self.reader.sideband.take_throttled().collect();
         for throttled in ended {
@@ -123,7 +123,7 @@ impl<W: Write> Session<'_, W> {
         }
     }
 
-    /// Writes what probes lost inside one another's program since the last look.
+    /// Writes losses of probes that hit inside another probe's program, since the last call.
     pub(super) fn note_nested(&mut self, now_ns: u64) {
         let start_ns = std::mem::replace(&mut self.nested.since_ns, now_ns);
         for RingId { cpu, event } in self.reader.rings.counted_ring_ids().filter(|ring_id| ring_id.event == 0) {
@@ -136,11 +136,11 @@ impl<W: Write> Session<'_, W> {
         }
     }
 
-    /// What is in no balance.
+    /// Firings that are in no balance.
     fn missing(&self, cpus: &[CpuCounters], stopped_ns: u64, counts: &BTreeMap<u32, Count>) -> Result<Missing, Error> {
         let of_processor: Vec<_> = self.seen(counts).filter(|_| self.plan.event.is_hardware()).collect();
         let sampling = self.request.sampling;
-        // Nothing is missing of a CPU that was not there.
+        // Nothing is missing on a CPU that was offline.
         let online = online_cpus();
         let all_along = |cpu: &&CpuCounters| {
             let is_offline = self.plan.cpus.contains(&cpu.cpu) && !online.contains(&cpu.cpu);
@@ -156,8 +156,8 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    /// Occurrences that never reached the program: of counters by their count, of tracepoints and probes by the program's
-    /// own statistics.
+    /// Occurrences that never reached the program: for counters from their count, for tracepoints and probes from the
+    /// program's own statistics.
     fn missing_occurrences(&self, counts: &BTreeMap<u32, Count>) -> Result<u64, Error> {
         if self.plan.event.opened() == Opened::OnEachCpu {
             let Sampling::Period(period) = self.request.sampling else { return Ok(0) };
@@ -168,7 +168,7 @@ impl<W: Write> Session<'_, W> {
         Ok(self.programs.statistics().map_err(failed)?.sampler.misses)
     }
 
-    /// What the programs saw of what was counted, on CPUs that were there all along.
+    /// The kernel's counts and what the programs saw of them, on CPUs that were online throughout.
     fn seen(&self, counts: &BTreeMap<u32, Count>) -> impl Iterator<Item = (Count, Seen)> {
         let all_along = counts.iter().filter(|(cpu, _)| !self.cpus.joined.contains(cpu));
         all_along.map(|(&cpu, &count)| {

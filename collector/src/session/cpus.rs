@@ -1,41 +1,41 @@
-//! CPUs that go offline and come online while a recording goes on.
+//! CPUs that go offline and come online during a recording.
 
 use crate::error::Error;
 use crate::sys::{Poller, Uevents};
 use std::collections::BTreeSet;
 
-/// Which CPUs are sampled, and which of them the kernel has taken our events from.
+/// Which CPUs are sampled, and on which of them the kernel has removed our events.
 #[derive(Debug)]
 pub(super) struct Cpus {
     uevents: Option<Uevents>,
-    /// Whose ticks are counted: now, or earlier in the recording.
+    /// CPUs whose ticks are counted, sampled now or earlier in the recording.
     pub(super) sampled: BTreeSet<u32>,
-    /// Went offline since their events were opened, which ends those for good.
+    /// CPUs that went offline since their events were opened, which ends the events for good.
     pub(super) stale: BTreeSet<u32>,
-    /// Came online when the recording was under way.
+    /// CPUs that came online during the recording.
     pub(super) joined: BTreeSet<u32>,
 }
 
 impl Cpus {
-    /// `cpus` are sampled.
+    /// Starts with `cpus` sampled.
     pub(super) fn new(cpus: &[u32]) -> Self {
         let sampled = cpus.iter().copied().collect();
         Self { uevents: Uevents::listen().ok(), sampled, stale: BTreeSet::new(), joined: BTreeSet::new() }
     }
 
-    /// Whether the kernel says what becomes of CPUs. Where it does not, those that come later are not sampled.
+    /// Whether the kernel reports CPU changes. If not, CPUs that come online later are not sampled.
     pub(super) fn are_watched(&self) -> bool {
         self.uevents.is_some()
     }
 
-    /// Wakes `poller` when something happens to a device.
+    /// Wakes `poller` when a device changes.
     pub(super) fn watch(&self, poller: &Poller) -> Result<(), Error> {
         use std::os::fd::AsFd;
         let watched = self.uevents.as_ref().map_or(Ok(()), |uevents| poller.add(uevents.as_fd()));
         watched.map_err(Error::system("watching the CPUs"))
     }
 
-    /// Reads what happened; says whether any of it was about CPUs.
+    /// Reads pending messages; returns whether any of them was about CPUs.
     pub(super) fn note_events(&mut self) -> bool {
         let mut has_changed = false;
         while let Some(message) = self.uevents.as_ref().and_then(Uevents::next) {
@@ -43,7 +43,7 @@ impl Cpus {
                 Some((Action::Offline, cpu)) => has_changed |= self.stale.insert(cpu),
                 Some((Action::Online, _)) => has_changed = true,
                 None if message.is_empty() => {
-                    // Any of them may have been offline.
+                    // Messages were lost: any CPU may have been offline.
                     self.stale.extend(&self.sampled);
                     has_changed = true;
                 }
@@ -60,7 +60,7 @@ enum Action {
     Offline,
 }
 
-/// `offline@/devices/system/cpu/cpu1`, up to the first zero byte.
+/// Parses `offline@/devices/system/cpu/cpu1`, up to the first zero byte.
 fn event_of(message: &[u8]) -> Option<(Action, u32)> {
     let head = std::str::from_utf8(message.split(|&byte| byte == 0).next()?).ok()?;
     let (action, device) = head.split_once('@')?;
@@ -76,7 +76,7 @@ fn event_of(message: &[u8]) -> Option<(Action, u32)> {
 mod tests {
     use super::*;
 
-    /// Check that messages about CPUs are told from those about other devices, and rubbish is none.
+    /// Check that messages about CPUs are distinguished from those about other devices, and that rubbish is ignored.
     #[test]
     fn messages_about_cpus() {
         let online = b"online@/devices/system/cpu/cpu12\0ACTION=online\0DEVPATH=/devices/system/cpu/cpu12\0";

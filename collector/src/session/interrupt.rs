@@ -1,28 +1,28 @@
-//! What one interrupt of the sampling event costs whoever it hits.
+//! The cost of one interrupt of the sampling event to the interrupted thread.
 //!
-//! The program's own time inside the interrupt is measured by the kernel; what is around it (entry, timer, exit, and in
-//! a virtual machine the way through the hypervisor) is in nobody's figures. So a thread that does nothing but read the
-//! clock is sampled for some milliseconds without any program: each interrupt is a gap between two of its readings.
+//! The kernel measures the program's own time inside the interrupt; nothing accounts for the rest (entry, timer, exit,
+//! and in a virtual machine the hypervisor). So a thread that does nothing but read the clock is sampled for some
+//! milliseconds without any program: each interrupt is a gap between two of its readings.
 
 use crate::event::Event;
 use crate::sys::{PerfEvent, monotonic_ns};
 use fpprof_recording::model::Sampling;
 
-/// It is looked at until so many interrupts were seen: some 5 ms.
+/// Stop after this many interrupts: some 5 ms.
 const ENOUGH_GAPS: usize = 100;
-/// And no longer than this, on a machine where this thread hardly runs.
+/// Stop after this time at the latest, on a machine where this thread hardly runs.
 const MOST_NS: u64 = 50_000_000;
-/// One interrupt in so many nanoseconds, or cycles of a processor of some 3 GHz.
+/// Sampling period in nanoseconds, or in cycles of a processor of some 3 GHz.
 const PERIOD_NS: u64 = 50_000;
 const PERIOD_CYCLES: u64 = 150_000;
-/// Fewer gaps say nothing: the event was throttled, or this thread hardly ran.
+/// With fewer gaps there is no result: the event was throttled, or this thread hardly ran.
 const MIN_GAPS: usize = 30;
-/// Readings that say how long a reading takes.
+/// Number of readings that determine how long a reading takes.
 const READINGS: usize = 1000;
 
-/// Nanoseconds that one interrupt takes from the interrupted thread, without any program; `None` where that cannot be
-/// seen, and of events that a thread which
-/// reads the clock does not set off. The median, so that neither a scheduling nor another interrupt counts.
+/// Nanoseconds that one interrupt takes from the interrupted thread, without any program; `None` if that cannot be
+/// observed, and for events that reading the clock does not trigger. The median, so that neither scheduling nor other
+/// interrupts matter.
 pub(super) fn interrupt_ns(event: &Event) -> Option<u64> {
     let period = match event.name() {
         _ if event.is_timer() => PERIOD_NS,
@@ -47,7 +47,7 @@ pub(super) fn interrupt_ns(event: &Event) -> Option<u64> {
     if gaps.len() < MIN_GAPS { None } else { median(&mut gaps) }
 }
 
-/// Time since `last`, which becomes now.
+/// Time since `last`, which is set to now.
 fn step(last: &mut u64) -> u64 {
     let now = monotonic_ns();
     now.saturating_sub(std::mem::replace(last, now))
@@ -62,7 +62,7 @@ fn median(values: &mut [u64]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Check that an interrupt is seen, and that it takes more than a function call and less than a scheduling.
+    /// Check that an interrupt is observed, and that it takes more than a function call and less than a context switch.
     #[test]
     fn an_interrupt_has_a_price() {
         let found = (0..20).find_map(|_| interrupt_ns(&Event::cpu_clock())).expect("the timer interrupts this thread");

@@ -1,4 +1,4 @@
-//! The description of a recording.
+//! The metadata of a recording.
 
 use super::target::Running;
 use super::waits::wait_event;
@@ -8,7 +8,7 @@ use crate::request::{Request, Target};
 use crate::sys::{monotonic_ns, realtime_ns};
 use fpprof_recording::model::{self, Collector, Meta, Sampling};
 
-/// What was asked for, and where and when it is recorded.
+/// Metadata: what was requested, and where and when it is recorded.
 pub(crate) fn meta(request: &Request, event: &Event, running: &Running) -> Meta {
     let target = match &request.target {
         Target::Command { argv } => model::Target::Command {
@@ -35,7 +35,7 @@ pub(crate) fn meta(request: &Request, event: &Event, running: &Running) -> Meta 
     }
 }
 
-/// The event, and the waits beside it if they were asked for.
+/// The sampled event, and the wait event if requested.
 pub(crate) fn events(request: &Request, event: &Event) -> Vec<model::Event> {
     std::iter::once(described(event, request.sampling)).chain(request.off_cpu.map(wait_event)).collect()
 }

@@ -1,10 +1,10 @@
-//! Threads that are blocked when the recording ends: samples of the waits that go on, up to then. And where stacks are copied
-//! when a thread blocks, those that are blocked already when it begins.
+//! Threads that are blocked when the recording ends: their waits are sampled up to then. If stacks are copied when a
+//! thread blocks, also the threads that are blocked when the recording begins.
 //!
 //! ```text
-//! programs stopped ──▶ what is blocked, with registers and kernel chain (BPF) ──▶ memory (process_vm_readv)
+//! programs stopped ──▶ blocked threads, with registers and kernel chain (BPF) ──▶ memory (process_vm_readv)
 //!                                                                                      │
-//!            CPU time as it was when it blocked? ── no: lost, `woken`  ◀───────────────┘
+//!            CPU time unchanged since it blocked? ── no: lost, `woken`  ◀──────────────┘
 //! ```
 
 use super::balance::{LOST, OpenWaits};
@@ -24,13 +24,13 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::mem::size_of;
 
-/// As the BPF programs have it.
+/// As in the BPF programs.
 const MAX_FRAMES: usize = types::limit::MAX_FRAMES.0 as usize;
 const THREAD_BLOCK_BYTES: u64 = types::limit::THREAD_BLOCK_BYTES.0 as u64;
 
 impl<W: Write> Session<'_, W> {
-    /// Samples the threads that are blocked, when no program runs any more and all rings are read. They count with the
-    /// first CPU.
+    /// Samples the blocked threads. Call it when no program runs any more and all rings are read. The samples count for
+    /// the first CPU.
     pub(super) fn sample_open_waits(&mut self, now_ns: u64) -> Result<(), Error> {
         let said = self.programs.open_waits().map_err(Error::bpf)?;
         let least_ns = self.plan.config.waits.map_or(u64::MAX, |waits| waits.least_ns);
@@ -67,7 +67,7 @@ impl<W: Write> Session<'_, W> {
         Ok(())
     }
 
-    /// Copies the stacks of threads that are blocked before the programs could.
+    /// Copies the stacks of threads that blocked before the programs could copy them.
     pub(super) fn copy_stacks_of_blocked(&mut self) -> Result<(), Error> {
         let blocked = self.programs.open_waits().map_err(Error::bpf)?;
         let mut memory = Memory::new(self.request.mode);
@@ -80,7 +80,7 @@ impl<W: Write> Session<'_, W> {
     }
 }
 
-/// One after the other, each with its kernel chain.
+/// Splits the output into waits, each with its kernel chain.
 fn records(mut said: &[u8]) -> impl Iterator<Item = (types::open_wait, &[u8])> {
     std::iter::from_fn(move || {
         let wait: types::open_wait = read_pod(said)?;
@@ -90,7 +90,7 @@ fn records(mut said: &[u8]) -> impl Iterator<Item = (types::open_wait, &[u8])> {
     })
 }
 
-/// Others' memory.
+/// Reads other processes' memory.
 struct Memory {
     mode: CaptureMode,
     maps: BTreeMap<u32, Vec<MapsEntry>>,
@@ -101,7 +101,7 @@ impl Memory {
         Self { mode, maps: BTreeMap::new() }
     }
 
-    /// A sample without time, place and weight; `None` for a thread that has run since.
+    /// A sample without time, CPU and weight; `None` for a thread that has run since.
     fn sample(&mut self, wait: &types::open_wait, chain: &[u8]) -> Option<Sample> {
         let kernel = chain.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let mut sample = Sample { pid: wait.pid, tid: wait.tid, in_kernel: true, kernel, ..Sample::default() };
@@ -128,7 +128,7 @@ impl Memory {
             sample.stack_end = self.stack_end(wait, regs.sp());
             let depth = sample.stack_end.map_or(0, |end| end.address.saturating_sub(regs.sp()));
             let len = usize::try_from(depth.min(u64::from(stack_bytes))).unwrap_or(0);
-            // Nothing may be below the stack pointer.
+            // The red zone below the stack pointer may be unmapped.
             for below in [regs.red_zone_bytes(), 0] {
                 sample.bytes_below_sp = below;
                 sample.stack.resize(len + usize::from(below), 0);
@@ -145,7 +145,7 @@ impl Memory {
         }
     }
 
-    /// As the BPF programs find it, by what the process has mapped.
+    /// Finds the end of a stack from the process's mappings, as the BPF programs do.
     fn stack_end(&mut self, wait: &types::open_wait, sp: u64) -> Option<StackEnd> {
         let maps = self.maps.entry(wait.pid).or_insert_with(|| {
             std::fs::read(format!("/proc/{}/maps", wait.pid))
@@ -165,7 +165,7 @@ impl Memory {
     }
 }
 
-/// The frame-pointer chain, step by step as in `walk.bpf.h`.
+/// Walks the frame-pointer chain, step by step as in `walk.bpf.h`.
 fn walk(pid: u32, regs: &UserRegs) -> (Vec<FpFrame>, FpEnd) {
     let mut frames = vec![FpFrame { address: regs.ip(), frame_address: 0 }];
     let word_bytes: usize = if regs.abi == Abi::Bits32 { 4 } else { 8 };
@@ -203,10 +203,10 @@ fn walk(pid: u32, regs: &UserRegs) -> (Vec<FpFrame>, FpEnd) {
     (frames, FpEnd::MaxDepth)
 }
 
-/// CPU time of a thread; `None` where the kernel does not say.
+/// CPU time of a thread, nanoseconds; `None` if the kernel does not report it.
 ///
 /// # Sources
-/// `proc_pid_schedstat` in `fs/proc/base.c`: the first number is what `struct open_wait` has.
+/// `proc_pid_schedstat` in `fs/proc/base.c`: the first number is the same as in `struct open_wait`.
 fn run_ns(tid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_ascii_whitespace().next()?.parse().ok()

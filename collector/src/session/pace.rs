@@ -3,23 +3,23 @@
 use fpprof_recording::model::Sampling;
 use std::time::{Duration, Instant};
 
-/// The rings are read so often while walks by call frame information miss rules, since each sample until there are some is a
-/// copied stack; but not more often than a CPU is sampled.
+/// Longest pause between reads while walks by call frame information miss rules, because until the rules are loaded
+/// each sample is a copied stack; but rings are not read more often than a CPU is sampled.
 const POLL_FOR_RULES: Duration = Duration::from_millis(5);
-/// For so long since the last miss.
+/// How long after the last miss that applies.
 pub(crate) const MISSED_LATELY: Duration = Duration::from_millis(200);
-/// What was collected is written after so long, and one look later at the latest: a recorder that looks ten times a second loses
-/// less than a second when it is killed.
+/// Written data is flushed after this time, and at the latest one read after it: a recorder that reads ten times a
+/// second loses less than a second if it is killed.
 pub(crate) const FLUSH: Duration = Duration::from_millis(850);
-/// So long processes that exist already are described between two looks at the rings.
+/// Time per round spent describing existing processes between two reads of the rings.
 pub(crate) const DESCRIBE: Duration = Duration::from_millis(10);
 /// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
 pub(crate) const SETTLE_NS: u64 = 2_000_000;
 
-/// A ring is to hold no more than this when the reader comes: it is read, and its parts written again, while they are in
+/// The most a ring should contain when it is read: it is then read, and its memory reused, while it is in
 /// the cache. Chosen with `examples/cost.rs`.
 const HOT_BYTES: f64 = (512 << 10) as f64;
-/// More often is of no use: what is younger stays in the rings.
+/// Reading more often is useless: younger records stay in the rings.
 const SHORTEST: Duration = Duration::from_nanos(SETTLE_NS);
 
 /// How long the reader may stay away while walks miss rules.
@@ -32,14 +32,14 @@ pub(super) fn poll_for_rules(sampling: Sampling) -> Duration {
     }
 }
 
-/// Knows how fast the rings fill.
+/// Measures how fast the rings fill.
 #[derive(Debug)]
 pub(super) struct Pace {
     looked: Instant,
-    /// Bytes ever produced, by CPU.
+    /// Total bytes produced, by ring.
     produced: Vec<u64>,
     pause: Duration,
-    /// The longest that is asked for.
+    /// The requested maximum.
     poll: Duration,
 }
 
@@ -49,10 +49,11 @@ impl Pace {
         Self { looked: Instant::now(), produced: Vec::new(), pause: poll, poll }
     }
 
-    /// How long the busiest ring takes to fill so far. `produced` are the bytes that each CPU ever produced.
+    /// How long the busiest ring takes to fill to [`HOT_BYTES`] at its present rate. `produced` yields each ring's
+    /// total bytes.
     pub(super) fn pause(&mut self, now: Instant, produced: impl Iterator<Item = u64>) -> Duration {
         let elapsed = now.saturating_duration_since(self.looked);
-        // So little time says nothing of a rate.
+        // Too short to determine a rate.
         if elapsed < SHORTEST {
             return self.pause;
         }
@@ -72,8 +73,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Check that the reader comes the more often the faster the fastest ring fills, within limits, and that a moment
-    /// after a look says nothing.
+    /// Check that the reader comes more often the faster the fastest ring fills, within limits, and that calls in quick
+    /// succession change nothing.
     #[test]
     fn faster_rings_are_read_more_often() {
         const POLL: Duration = Duration::from_millis(100);
@@ -82,7 +83,7 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let mut pause = |ms, produced: [u64; 2]| pace.pause(at(ms), produced.into_iter());
         assert_eq!(pause(100, [0, 0]), POLL);
-        // Half of what is hot in 20 ms.
+        // Half of `HOT_BYTES` in 20 ms.
         assert_eq!(pause(120, [1, 256 << 10]), Duration::from_millis(40));
         assert_eq!(pause(121, [1, 100 << 20]), Duration::from_millis(40));
         assert_eq!(pause(140, [1, 100 << 20]), SHORTEST);

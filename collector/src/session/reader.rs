@@ -1,4 +1,4 @@
-//! From the rings into the recording.
+//! Reading of the ring buffers into the recording.
 
 use super::balance::{LOST, OpenWaits, Written};
 use super::pace::MISSED_LATELY;
@@ -24,7 +24,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Reads all rings, joins them in the order of time, and writes.
+/// Reads all rings, merges them by time, and writes the recording.
 pub(super) struct Reader<W> {
     pub(super) writer: RecordingWriter<W>,
     pub(super) sideband: SidebandSource,
@@ -35,24 +35,24 @@ pub(super) struct Reader<W> {
     pub(super) modules: Modules,
     pub(super) keeps_raw_stacks: bool,
     pub(super) keeps_regs: bool,
-    /// First failure to write, by its errno.
+    /// errno of the first failed write.
     pub(super) write_failed: Option<i32>,
-    /// Samples handed to the writer.
+    /// Samples passed to the writer.
     pub(super) n_samples: u64,
     pub(super) ring_bytes: u64,
     /// Time of the waits among them.
     pub(super) blocked_ns: u64,
-    /// Waits that went on at the end, and with whose they count.
+    /// Waits that were open at the end, and the ring that they count for.
     pub(super) open_waits: Option<(RingId, OpenWaits)>,
-    /// Where the kernel switches threads, if waits are sampled.
+    /// Address range of the kernel's scheduling function, if waits are sampled.
     pub(super) switching: Option<Range<u64>>,
     pub(super) stack_hints: StackHints,
-    /// Makes rules for walks by call frame information, if there are any.
+    /// Loads rules for walks by call frame information, in modes that use them.
     pub(super) rule_loader: Option<RuleLoader>,
-    /// When a walk missed a rule last, or sampling began.
+    /// When a walk last missed a rule, or sampling began.
     missed: Instant,
     pub(super) wait_halves: WaitHalves,
-    /// Waits whose stacks did not come: the thread had gone on before they could be read.
+    /// Waits whose stacks were never read: the thread had continued before.
     woken: BTreeMap<RingId, u64>,
     process_events: Vec<Sideband>,
     cursors: Vec<Cursor>,
@@ -62,7 +62,7 @@ pub(super) struct Reader<W> {
     pub(super) resync: Resync,
 }
 
-/// What a reader needs.
+/// What a reader is built from.
 pub(super) struct Parts<W> {
     pub(super) writer: RecordingWriter<W>,
     pub(super) sideband: SidebandSource,
@@ -106,16 +106,16 @@ impl<W: Write> Reader<W> {
         }
     }
 
-    /// Whether walks by call frame information missed rules lately, and there are some to be found.
+    /// Whether walks by call frame information missed rules lately, and rules can be found for them.
     pub(super) fn misses_rules(&self, now: Instant) -> bool {
         let finds_rules = self.rule_loader.as_ref().is_some_and(RuleLoader::finds_rules);
         finds_rules && now.saturating_duration_since(self.missed) < MISSED_LATELY
     }
 
-    /// Reads what happened up to `cut_ns`.
+    /// Reads everything up to `cut_ns`.
     ///
-    /// The rings of samples are looked at first and read last: so whatever a process did before a sample of its has been
-    /// read when the sample is.
+    /// The heads of the sample rings are loaded before process events are read, but samples are read after them: so
+    /// whatever a process did before one of its samples has been read when the sample is.
     pub(super) fn read(&mut self, cut_ns: u64) {
         self.cursors.clear();
         self.cursors.extend(self.rings.ring_ids().map(|ring_id| self.rings.cursor(ring_id)));
@@ -193,7 +193,7 @@ impl<W: Write> Reader<W> {
         let record_bytes = record.len();
         let decoded = decode(record, cursor.ring_id(), self.keeps_regs, &mut self.sample, &mut self.gaps);
         let (Some((kind, start_boottime)), Ok(miss)) = (kind(record), decoded) else {
-            // Cannot be; what follows cannot be told apart. All of it counts as dropped.
+            // Cannot happen; what follows cannot be decoded. All of it counts as dropped.
             return cursor.skip_all();
         };
         if let (Some(miss), Some(rule_loader)) = (miss, &self.rule_loader) {
@@ -216,7 +216,7 @@ impl<W: Write> Reader<W> {
         self.rings.advance(cursor, record_bytes);
     }
 
-    /// Counts a wait that has a length and no stacks.
+    /// Counts a wait that has a length but no stacks.
     fn lose_wait(&mut self, ring_id: RingId) {
         *self.woken.entry(ring_id).or_default() += 1;
         let RingId { cpu, event } = ring_id;
@@ -224,7 +224,7 @@ impl<W: Write> Reader<W> {
         self.write_gap(&Gap { cpu, event, start_ns: time_ns, end_ns: time_ns, lost: 1, cause: LossCause::Woken });
     }
 
-    /// Hands the sample at hand to the recording.
+    /// Writes the current sample to the recording.
     fn hand_over(&mut self) {
         if self.sample.event == WAITS {
             self.blocked_ns = self.blocked_ns.saturating_add(self.sample.weight);
@@ -238,26 +238,26 @@ impl<W: Write> Reader<W> {
         self.n_samples += 1;
     }
 
-    /// Writes a sample that no ring holds.
+    /// Writes a sample that is in no ring.
     pub(super) fn write_sample(&mut self, sample: Sample) {
         self.sample = sample;
         self.hand_over();
     }
 
-    /// Writes what each CPU lost since its last sample. To be called when no more samples are taken.
+    /// Writes each CPU's losses since its last sample. Call it when no more samples are taken.
     pub(super) fn write_open_gaps(&mut self) {
         for gap in self.rings.counted_ring_ids().flat_map(|ring_id| self.rings.open_gaps(ring_id)) {
             note(&mut self.write_failed, self.writer.gap(&gap));
         }
     }
 
-    /// Writes a gap that no ring holds.
+    /// Writes a gap that is in no ring.
     pub(super) fn write_gap(&mut self, gap: &Gap) {
         let written = self.writer.gap(gap);
         note(&mut self.write_failed, written);
     }
 
-    /// Writes an event that no ring holds.
+    /// Writes an event that is in no ring.
     pub(super) fn write_event(&mut self, event: Sideband) {
         self.groups.apply(&event);
         if self.tracker.apply(&event) == Verdict::Pass {
@@ -266,20 +266,20 @@ impl<W: Write> Reader<W> {
         self.keep(event);
     }
 
-    /// Writes what was found to be gone, one at a time.
+    /// Writes one module that is no longer at its path, if one is ready.
     fn write_modules(&mut self) {
         if let Some(module) = self.modules.ready() {
             note(&mut self.write_failed, self.writer.module(module));
         }
     }
 
-    /// Writes all that will be gone; says what could not be kept.
+    /// Writes all files that will be gone; returns what could not be kept.
     pub(super) fn finish_modules(&mut self) -> Omitted {
         let (writer, write_failed) = (&mut self.writer, &mut self.write_failed);
         self.modules.finish(|module| note(write_failed, writer.module(module)))
     }
 
-    /// Brings to the disk what was collected.
+    /// Flushes everything written so far.
     pub(super) fn flush(&mut self) {
         let flushed = self.writer.flush();
         note(&mut self.write_failed, flushed);
@@ -292,13 +292,13 @@ impl<W: Write> Reader<W> {
         note(&mut self.write_failed, written);
     }
 
-    /// What became of a ring's samples so far; those that are still on their way are neither.
+    /// What became of a ring's samples so far, except those in flight.
     pub(super) fn written_so_far(&self, ring_id: RingId) -> Written {
         let tally = self.writer.tallies().get(&(ring_id.event, ring_id.cpu)).copied().unwrap_or_default();
         Written { recorded: tally.written, dropped: tally.unwritten, woken: self.n_woken(ring_id) }
     }
 
-    /// What became of all of a ring's samples, when none is on its way any more.
+    /// What became of all of a ring's samples. Call it when none is in flight.
     pub(super) fn written_at_last(&self, ring_id: RingId) -> Written {
         let recorded = self.written_so_far(ring_id).recorded;
         let open = self.open_waits.filter(|&(whose, _)| whose == ring_id).map_or(0, |(_, open)| open.recorded);
@@ -321,24 +321,24 @@ impl<W: Write> Reader<W> {
         self.rings.counted_ring_ids().map(|ring_id| self.rings.counters(ring_id).sum(&LOST)).sum()
     }
 
-    /// A counter over all CPUs and events.
+    /// Sum of a counter over all CPUs and events.
     pub(super) fn total(&self, which: counter) -> u64 {
         self.rings.counted_ring_ids().map(|ring_id| self.rings.counters(ring_id).get(which)).sum()
     }
 
-    /// The same of one event alone.
+    /// Sum of a counter over all CPUs, for one event.
     pub(super) fn total_of(&self, event: u16, which: counter) -> u64 {
         let ring_ids = self.rings.counted_ring_ids().filter(|ring_id| ring_id.event == event);
         ring_ids.map(|ring_id| self.rings.counters(ring_id).get(which)).sum()
     }
 
-    /// The end cannot be read before all is; errors of the process events' own kind end up here.
+    /// Stops process events; their rings can only be read to the end after that.
     pub(super) fn disable_sideband(&self) -> Result<(), Error> {
         self.sideband.disable()
     }
 }
 
-/// Adds when a process started, to the exec of one that no event told of: its number may have been that of another process.
+/// Adds the start time to the exec of a process that no event reported: another process may have had its number.
 pub(crate) fn add_start(event: &mut Sideband, tracker: &Tracker) {
     if let Sideband::Comm(comm) = event
         && comm.exec
@@ -348,7 +348,7 @@ pub(crate) fn add_start(event: &mut Sideband, tracker: &Tracker) {
     }
 }
 
-/// Writes an event, and remembers the file of a mapping.
+/// Writes an event, and notes the file of a mapping.
 pub(crate) fn write_event<W: Write>(
     writer: &mut RecordingWriter<W>,
     modules: &mut Modules,
@@ -360,14 +360,14 @@ pub(crate) fn write_event<W: Write>(
     writer.sideband(&event)
 }
 
-/// Keeps the first failure to write. What could not be written is counted by the writer.
+/// Keeps the first write error. The writer counts what could not be written.
 pub(crate) fn note(failed: &mut Option<i32>, result: Result<(), fpprof_recording::Error>) {
     if let Err(error) = result {
         failed.get_or_insert(errno_of(&error));
     }
 }
 
-/// The number of an error of writing.
+/// The errno of a write error.
 pub(crate) fn errno_of(error: &fpprof_recording::Error) -> i32 {
     let errno = match error {
         fpprof_recording::Error::Write(source) => source.raw_os_error(),

@@ -1,4 +1,4 @@
-//! Making a recording.
+//! A recording session with eBPF.
 
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
@@ -34,7 +34,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Everything the kernel can refuse, tried: the programs are loaded and attached, and the events are open.
+/// A session after everything that the kernel can refuse: the programs are loaded and attached, and the events are
+/// open.
 pub(crate) struct Loaded<'a> {
     request: &'a Request,
     plan: Plan,
@@ -48,7 +49,7 @@ pub(crate) struct Loaded<'a> {
     samplers: Samplers,
 }
 
-/// Loads what a recording with our BPF programs needs; nothing is sampled yet.
+/// Loads what a recording with our BPF programs needs; samples nothing yet.
 pub(crate) fn load<'a>(request: &'a Request, storage: &'a mut ObjectStorage) -> Result<Loaded<'a>, Error> {
     keep_messages();
     let plan = Plan::new(request)?;
@@ -61,7 +62,7 @@ pub(crate) fn load<'a>(request: &'a Request, storage: &'a mut ObjectStorage) -> 
     let statistics = request.statistics.then(StatisticsGuard::enable).flatten();
     let sideband = SidebandSource::open(&plan.cpus)?;
     let samplers = Samplers::open(&plan.cpus, &plan.event, request.sampling, programs.sampler(), &sideband)?;
-    // Before anything is tracked and before `/proc` is read, so that nothing falls between.
+    // Before anything is tracked and before `/proc` is read, so that nothing is missed in between.
     sideband.enable()?;
     programs.follow().map_err(Error::bpf)?;
     let stack_hints = StackHints::new(hints);
@@ -69,7 +70,7 @@ pub(crate) fn load<'a>(request: &'a Request, storage: &'a mut ObjectStorage) -> 
 }
 
 impl Loaded<'_> {
-    /// Records, see [`crate::record`].
+    /// Records; see [`crate::record`].
     pub(crate) fn record<W: Write>(
         self,
         sink: W,
@@ -79,10 +80,11 @@ impl Loaded<'_> {
         let Self { request, plan, programs, samplers, .. } = self;
         let refused_statistics = request.statistics && self.statistics.is_none();
         let running = hold_target(request, &plan, &self.open_files, &programs)?;
-        // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
+        // Creates the file: in another user's directory, root needs CAP_DAC_OVERRIDE for that, and drops it next.
         let meta = meta(request, &plan.event, &running);
         let writer = RecordingWriter::new(sink, &meta)?;
-        // After the command was forked, which is to keep its own; before there are threads, which are to have the same.
+        // After the fork of the command, which keeps its own priority and capabilities; before threads are started,
+        // which inherit them.
         privileges::prepare_thread(request)?;
         let parts = Parts {
             writer,
@@ -120,7 +122,7 @@ impl Loaded<'_> {
     }
 }
 
-/// Makes rules for walks by call frame information, in the mode that has them.
+/// Starts the rule loader, in the mode that walks by call frame information.
 fn rule_loader(request: &Request, programs: &Programs<'_>) -> Result<Option<RuleLoader>, Error> {
     if !matches!(request.mode, CaptureMode::Cfi { .. }) {
         return Ok(None);
@@ -131,7 +133,7 @@ fn rule_loader(request: &Request, programs: &Programs<'_>) -> Result<Option<Rule
     rule_loader.map(Some).map_err(Error::system("starting a thread"))
 }
 
-/// Takes hold of what is to be recorded; a command does not run yet.
+/// Acquires the target; a command does not run yet.
 fn hold_target(
     request: &Request,
     plan: &Plan,
@@ -159,18 +161,18 @@ pub(crate) fn cpu_ns(request: &Request) -> u64 {
 pub(super) struct Spent {
     pub(super) usage: Rusage,
     pub(super) written: Option<Written>,
-    /// What one interrupt costs.
+    /// Cost of one interrupt.
     pub(super) interrupt_ns: Option<u64>,
 }
 
-/// What is known of losses that a program counts without noting when.
+/// State of the losses that a program counts without recording their time.
 #[derive(Debug, Default)]
 pub(super) struct Nested {
     pub(super) by_cpu: BTreeMap<u32, u64>,
     pub(super) since_ns: u64,
 }
 
-/// A recording under way.
+/// A recording in progress.
 pub(super) struct Session<'a, W> {
     pub(super) request: &'a Request,
     pub(super) plan: &'a Plan,
@@ -179,25 +181,25 @@ pub(super) struct Session<'a, W> {
     pub(super) reader: Reader<W>,
     pub(super) running: Running,
     pub(super) stop: &'a StopFlag,
-    /// When the recording was begun.
+    /// When the recording began.
     pub(super) start_ns: u64,
     pub(super) begun: TicksBegun,
     /// CPU time of this process and its parser when sampling began.
     pub(super) cpu_ns_at_start: u64,
     pub(super) cpus: Cpus,
-    /// Ticks that throttling suppressed, by CPU, as far as it is over.
+    /// Ticks suppressed by throttling that is over, by CPU.
     pub(super) throttled_ticks: BTreeMap<u32, u64>,
-    /// Losses of probes inside one another's program that are written as gaps, by CPU, and since when more may have come.
+    /// Losses of nested probes already written as gaps, by CPU, and the time since which there may be more.
     pub(super) nested: Nested,
-    /// What is still to be described.
+    /// Processes yet to be described.
     pub(super) existing: Existing,
     pub(super) notes: Vec<Note>,
     load: ReaderLoad,
 }
 
 impl<W: Write> Session<'_, W> {
-    /// What is named and exists already, then samples, then the command. All that exists besides is described while samples come:
-    /// it may be thousands of processes.
+    /// Describes the named processes that exist, then starts sampling and the command. All other existing processes,
+    /// which may be thousands, are described while sampling.
     fn start(&mut self) -> Result<(), Error> {
         self.describe_named();
         self.cpu_ns_at_start = cpu_ns(self.request);
@@ -249,7 +251,7 @@ impl<W: Write> Session<'_, W> {
             if self.request.max_bytes.is_some_and(|max| self.reader.writer.bytes_written() >= max) {
                 return Ok(EndReason::MaxSize);
             }
-            // The doorbell is for what comes faster than expected.
+            // The doorbell is for data that comes faster than expected.
             let pause = pace.pause(now, self.reader.rings.produced());
             let pause = if self.existing.is_done() { pause } else { Duration::ZERO };
             let pause = if self.reader.misses_rules(now) { pause.min(for_rules) } else { pause };
@@ -273,7 +275,7 @@ impl<W: Write> Session<'_, W> {
     fn add_workers(&mut self, n: usize) -> Result<(), Error> {
         for _ in 0..n {
             match self.reader.writer.add_worker() {
-                // A sink that fails is seen again with the next block.
+                // A failing sink will fail again with the next block.
                 Err(fpprof_recording::Error::Write(_)) | Ok(()) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -306,7 +308,7 @@ impl<W: Write> Session<'_, W> {
     }
 
     fn checkpoint(&mut self) {
-        // First, so that it counts the samples of all blocks before its own.
+        // First, so that the checkpoint counts the samples of all preceding blocks.
         self.reader.flush();
         self.note_throttling();
         let time_ns = monotonic_ns();
@@ -318,8 +320,8 @@ impl<W: Write> Session<'_, W> {
         self.reader.flush();
     }
 
-    /// Samples CPUs that have come online, anew or for the first time. Those that have no ring, because their number is
-    /// higher than that of any CPU there was in the beginning, only count what they lose.
+    /// Samples CPUs that have come online, again or for the first time. Those without a ring, because their number is
+    /// higher than that of any CPU at the start, only count what they lose.
     pub(super) fn follow_cpus(&mut self, poller: &Poller) -> Result<(), Error> {
         if !self.cpus.note_events() {
             return Ok(());
@@ -329,7 +331,7 @@ impl<W: Write> Session<'_, W> {
             if is_sampled {
                 continue;
             }
-            // What goes wrong here is that the CPU is gone again; another message will come.
+            // This fails if the CPU is gone again; another message will come.
             if self.reader.sideband.reopen(cpu, poller).is_ok()
                 && self.samplers.reopen(cpu, self.programs.sampler(), &self.reader.sideband).is_ok()
             {
@@ -342,7 +344,7 @@ impl<W: Write> Session<'_, W> {
     }
 }
 
-/// How much of its time the reader spends on reading.
+/// How much of its time the reader spends reading.
 #[derive(Debug, Default)]
 struct ReaderLoad {
     busy: Duration,
@@ -355,13 +357,13 @@ impl ReaderLoad {
         self.busy += begun.elapsed();
     }
 
-    /// Whether that was more than two thirds of `elapsed`, the time since this was asked last.
+    /// Whether that was more than two thirds of `elapsed`, the time since the last call.
     fn is_high(&mut self, elapsed: Duration) -> bool {
         std::mem::take(&mut self.busy) * 3 > elapsed * 2
     }
 }
 
-/// Threads that encode beside the reader: a profiler must leave the machine to those it profiles.
+/// The most encoding threads: a profiler must leave the machine to the profiled programs.
 fn most_workers() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get().div_ceil(4))
 }
@@ -376,7 +378,7 @@ fn doorbell<'a>(programs: &'a Programs<'_>) -> Result<libbpf_rs::RingBuffer<'a>,
 mod tests {
     use super::*;
 
-    /// Check that only more than two thirds of the time since the last question is a high load.
+    /// Check that only more than two thirds of the time since the last call count as a high load.
     #[test]
     fn load_is_high_above_two_thirds() {
         let asked = |busy_ms| ReaderLoad { busy: Duration::from_millis(busy_ms) }.is_high(Duration::from_millis(900));

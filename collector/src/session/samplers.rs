@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 
 const ATTACHING: &str = "attaching the sampling program to its event";
 
-/// Events that all run the same program.
+/// Sampling events that all run the same program.
 #[derive(Debug)]
 pub(super) struct Samplers {
     events: Vec<(u32, PerfEvent)>,
@@ -19,7 +19,7 @@ pub(super) struct Samplers {
 }
 
 impl Samplers {
-    /// Opens the events; nothing is sampled yet. A CPU that went offline meanwhile has none.
+    /// Opens the events; samples nothing yet. A CPU that went offline meanwhile has none.
     pub(super) fn open(
         cpus: &[u32],
         event: &Event,
@@ -46,8 +46,8 @@ impl Samplers {
         Ok(samplers)
     }
 
-    /// Opens the event of a CPU that has come online, in place of an earlier one, and starts it. What is one for all goes
-    /// on by itself.
+    /// Opens and starts the event of a CPU that has come online, in place of an earlier one. An event for all CPUs
+    /// continues by itself.
     pub(super) fn reopen(&mut self, cpu: u32, program: BorrowedFd<'_>, sideband: &SidebandSource) -> Result<(), Error> {
         if self.event.opened() != Opened::OnEachCpu {
             return Ok(());
@@ -62,7 +62,7 @@ impl Samplers {
         Ok(())
     }
 
-    /// Starts sampling on all CPUs. What is one for all runs its program from the moment it has it.
+    /// Starts sampling on all CPUs. An event for all CPUs runs its program from the moment it is attached.
     pub(super) fn enable(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         if self.event.opened() != Opened::OnEachCpu {
             let set = |(cpu, event): &(u32, PerfEvent)| {
@@ -73,12 +73,12 @@ impl Samplers {
         self.events.iter().try_for_each(|(_, event)| event.enable()).map_err(Error::system("starting to sample"))
     }
 
-    /// Stops sampling; when this returns, no program runs any more. Gives what the kernel has counted on each CPU, where
-    /// events are counted there.
+    /// Stops sampling; when this returns, no program runs any more. Returns the kernel's count on each CPU, if there is
+    /// an event for each.
     pub(super) fn disable(&mut self) -> Result<BTreeMap<u32, Count>, Error> {
         self.events.iter().try_for_each(|(_, event)| event.disable()).map_err(Error::system("stopping to sample"))?;
         if self.event.opened() != Opened::OnEachCpu {
-            // Disabled or not, it has its program; closing waits for those that run.
+            // Even when disabled, it runs its program; closing it waits for running ones.
             self.events.clear();
         }
         let counted = self.events.iter().filter(|_| !self.event.is_timer());

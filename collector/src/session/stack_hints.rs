@@ -1,7 +1,9 @@
-//! Ends of stacks that the BPF programs cannot find: what a process has mapped says it, and they are told.
+//! Ends of stacks that the BPF programs cannot find: user space derives them from the process's mappings and passes
+//! them on.
 //!
-//! On `PREEMPT_RT` the kernel looks up no mapping for a program that runs with interrupts off (`bpf_find_vma` gives EBUSY,
-//! `mmap_unlock_get_irq_work` in `kernel/bpf/mmap_unlock_work.h`). Elsewhere that happens now and then.
+//! On `PREEMPT_RT` the kernel looks up no mapping for a program that runs with interrupts disabled (`bpf_find_vma`
+//! returns EBUSY, `mmap_unlock_get_irq_work` in `kernel/bpf/mmap_unlock_work.h`). On other kernels that happens
+//! occasionally.
 
 use crate::bpf::types;
 use crate::proc::parse_maps;
@@ -12,10 +14,10 @@ use std::sync::atomic::Ordering;
 
 const N_HINTS: usize = types::limit::STACK_HINTS.0 as usize;
 
-/// Bytes of the map.
+/// Size of the map, bytes.
 pub(crate) const HINTS_BYTES: usize = N_HINTS * size_of::<types::stack_hint>();
 
-/// What user space tells the BPF programs of threads' stacks.
+/// The hints about threads' stacks from user space to the BPF programs.
 #[derive(Debug)]
 pub(crate) struct StackHints {
     map: SharedMap,
@@ -28,13 +30,13 @@ impl StackHints {
         Self { map, n_found: 0 }
     }
 
-    /// Stacks without an end that have one since.
+    /// Number of stacks without an end for which one was found here.
     pub(crate) fn n_found(&self) -> u64 {
         self.n_found
     }
 
-    /// Finds the end of a sample's stack that was copied without knowing it, drops what lies beyond, and tells the programs for
-    /// the thread's next samples. It stays unknown if the process is gone.
+    /// Finds the end of a sample's stack that was copied without knowing it, drops what lies beyond, and passes it to
+    /// the programs for the thread's next samples. It stays unknown if the process is gone.
     pub(crate) fn find_end(&mut self, sample: &mut Sample, start_boottime: u64) {
         let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
         let Some((start, end)) = mapping(sample.pid, sp) else { return };
@@ -63,7 +65,7 @@ impl StackHints {
 
 const _: () = assert!(offset_of!(types::stack_hint, start) == 0 && offset_of!(types::stack_hint, check) == 32);
 
-/// The mapping of a process that holds an address.
+/// The mapping of a process that contains an address.
 fn mapping(pid: u32, address: u64) -> Option<(u64, u64)> {
     let text = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
     let found = parse_maps(&text).find(|entry| (entry.start..entry.end).contains(&address))?;

@@ -1,4 +1,4 @@
-//! The processes that are profiled: starting, attaching to, and the end of them.
+//! The profiled processes: starting them, attaching to them, and their end.
 
 use crate::error::Error;
 use crate::plan::Command;
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 /// How long a command may take to end on SIGTERM before it is left running.
 const TERMINATION_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a recording is about, and ends with.
+/// The target of a running recording, which ends with it.
 #[derive(Debug)]
 pub(crate) enum Running {
-    /// A command of ours; its status once it has ended.
+    /// A command that we started; its status once it has ended.
     Command { child: HeldChild, pidfd: OwnedFd, status: Option<TargetStatus>, is_all: bool },
-    /// Processes of others.
+    /// Existing processes.
     Attached(Vec<OwnedFd>),
-    /// Threads of others, with their start times, which tell them from later ones of the same number.
+    /// Existing threads, with their start times, which distinguish them from later ones with the same ID.
     Threads(Vec<(u32, u64)>),
     /// A control group, until its directory is gone.
     Cgroup(PathBuf),
@@ -29,8 +29,8 @@ pub(crate) enum Running {
 }
 
 impl Running {
-    /// Forks the command and holds it, and gives it to `track`, which sees to it that it is profiled from its `execve`
-    /// on. With `is_all` everything is profiled anyway while it runs.
+    /// Forks the command, holds it, and passes it to `track`, which has it profiled from its `execve`
+    /// on. With `is_all`, everything is profiled anyway while it runs.
     pub(crate) fn hold(
         command: &Command,
         open_files: &OpenFiles,
@@ -46,7 +46,7 @@ impl Running {
         Ok(Self::Command { child, pidfd, status: None, is_all })
     }
 
-    /// Takes running processes into the profile, by giving each to `track` while its number is held.
+    /// Attaches to running processes, by passing each to `track` while its PID cannot be reused.
     pub(crate) fn attach(pids: &[u32], mut track: impl FnMut(u32) -> Result<(), Error>) -> Result<Self, Error> {
         let mut watched = Vec::with_capacity(pids.len());
         for &pid in pids {
@@ -60,7 +60,7 @@ impl Running {
         Ok(Self::Attached(watched))
     }
 
-    /// Likewise running threads.
+    /// Likewise for running threads.
     pub(crate) fn attach_threads(tids: &[u32], track: impl Fn(u32) -> Result<(), Error>) -> Result<Self, Error> {
         let attach = |&tid: &u32| {
             let started = start_ticks(tid).ok_or(Error::NoSuchThread(tid))?;
@@ -75,7 +75,7 @@ impl Running {
         let descriptors: &[OwnedFd] = match self {
             Self::Command { pidfd, .. } => std::slice::from_ref(pidfd),
             Self::Attached(pidfds) => pidfds,
-            // Looked at from time to time: before 6.9 no descriptor tells of a thread's end.
+            // Polled from time to time: before 6.9, no file descriptor reports a thread's end.
             Self::Threads(_) | Self::Cgroup(_) | Self::System => &[],
         };
         descriptors.iter().try_for_each(|fd| poller.add(fd.as_fd())).map_err(Error::system("watching a process"))
@@ -123,7 +123,7 @@ impl Running {
         }
     }
 
-    /// Why a recording ends now, if it does: with what it is about, by a signal, or when no time is `left`.
+    /// The reason to end a recording now, if any: its target ended, a signal came, or no time is `left`.
     pub(crate) fn end_reason(&mut self, stop: &StopFlag, left: Option<Duration>) -> Result<Option<EndReason>, Error> {
         if self.has_ended()? {
             return Ok(Some(match self.status() {
@@ -146,7 +146,7 @@ impl Running {
         }
     }
 
-    /// Ends a command that still runs, as perf does: SIGTERM, and some patience. Says whether it has ended.
+    /// Ends a command that still runs, as perf does: SIGTERM, and some patience. Returns whether it has ended.
     pub(crate) fn terminate(&mut self) -> Result<bool, Error> {
         if self.has_ended()? {
             return Ok(true);

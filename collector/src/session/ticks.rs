@@ -1,4 +1,4 @@
-//! How many ticks of a timer there should have been.
+//! The expected number of ticks of a timer.
 
 use crate::proc::idle_times_ns;
 use fpprof_recording::model::{CpuCounters, Sampling};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// `/proc/stat` counts in hundredths of a second; twice that, since both readings are rounded.
 const IDLE_ERROR_NS: u64 = 20_000_000;
 
-/// The time at which ticks began, and how long each CPU had been idle then.
+/// When ticks began, and each CPU's idle time at that moment.
 #[derive(Debug, Default)]
 pub(crate) struct TicksBegun {
     pub(crate) time_ns: u64,
@@ -15,13 +15,13 @@ pub(crate) struct TicksBegun {
 }
 
 impl TicksBegun {
-    /// They begin now, which is `time_ns`.
+    /// Begins now, which is `time_ns`.
     pub(crate) fn at(time_ns: u64) -> Self {
         Self { time_ns, idle_ns: idle_times_ns() }
     }
 
-    /// Ticks that never reached the sampling code, to be asked when the last has fired. Nothing counts them, but rate and
-    /// time say how many there should have been, on CPUs that had something to do.
+    /// Number of ticks that never reached the sampling code, for use after the last has fired. Nothing counts them, but
+    /// rate and time determine how many there should have been on CPUs that were not idle.
     pub(crate) fn missing(&self, sampling: Sampling, end_ns: u64, cpus: &[CpuCounters]) -> u64 {
         self.missing_by(sampling, end_ns, &idle_times_ns(), cpus)
     }
@@ -30,7 +30,7 @@ impl TicksBegun {
         let sampled_ns = end_ns.saturating_sub(self.time_ns);
         let idle = |cpu: u32| Some(idle_ns.get(&cpu)?.saturating_sub(*self.idle_ns.get(&cpu)?));
         let missing_of = |cpu: &CpuCounters| {
-            // Of a CPU that the kernel says nothing of, nothing is expected.
+            // No ticks are expected on a CPU that the kernel reports nothing about.
             let idle_ns = idle(cpu.cpu).map_or(sampled_ns, |idle| idle.saturating_add(IDLE_ERROR_NS));
             ticks_in(sampled_ns.saturating_sub(idle_ns), sampling).saturating_sub(cpu.fired)
         };
@@ -41,7 +41,7 @@ impl TicksBegun {
     }
 }
 
-/// Ticks that fire in that time, taking a period for one in nanoseconds. (With a period in cycles there is no saying.)
+/// Expected ticks in that time, taking a period as nanoseconds. (A period in cycles has no known duration.)
 pub(crate) fn ticks_in(time_ns: u64, sampling: Sampling) -> u64 {
     let ticks = match sampling {
         Sampling::FrequencyHz(hz) => u128::from(time_ns) * u128::from(hz) / 1_000_000_000,
@@ -54,8 +54,8 @@ pub(crate) fn ticks_in(time_ns: u64, sampling: Sampling) -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that a busy CPU is missed its ticks, an idle one or one that nothing is known of is not, and that a few are
-    /// taken for rounding.
+    /// Check that missing ticks are found on a busy CPU, not on an idle or unknown one, and that a few are attributed
+    /// to rounding.
     #[test]
     fn only_busy_cpus_are_missed_ticks() {
         let second = 1_000_000_000;

@@ -1,15 +1,15 @@
-//! Samples of waits whose stacks come when the thread is blocked, and whose length comes when it has its CPU back.
+//! Joining of wait samples whose stacks come when the thread blocks, and whose length comes when it runs again.
 //!
-//! That is how they come on kernels without `sched_exit` (before Linux 6.15), see `off_cpu.bpf.h`.
+//! That is how waits are sampled on kernels without `sched_exit` (before Linux 6.15); see `off_cpu.bpf.h`.
 
 use fpprof_recording::model::Sample;
 use rustc_hash::FxHashMap;
 use std::mem::{size_of, swap};
 
-/// First halves take no more memory than this together: some ten thousand threads that are blocked at once.
+/// Memory limit of all first halves: some ten thousand threads blocked at once.
 const MAX_BYTES: usize = 128 << 20;
 
-/// The first halves whose second has not come, by thread.
+/// First halves whose second half has not come, by thread.
 #[derive(Debug, Default)]
 pub(super) struct WaitHalves {
     begun: FxHashMap<u32, (u64, Sample)>,
@@ -18,8 +18,8 @@ pub(super) struct WaitHalves {
 }
 
 impl WaitHalves {
-    /// Keeps the stacks of a wait that began at `since_ns`, in place of those of an earlier one of the thread, which was too
-    /// short to be sampled. Without room they are not kept.
+    /// Keeps the stacks of a wait that began at `since_ns`, replacing those of the thread's previous wait, which was
+    /// too short to be sampled. Without room they are not kept.
     pub(super) fn begin(&mut self, since_ns: u64, sample: &Sample) {
         self.forget(sample.tid);
         let bytes = bytes_of(sample);
@@ -29,7 +29,7 @@ impl WaitHalves {
         }
     }
 
-    /// Adds the stacks to the second half of the same wait. `false` if they did not come.
+    /// Adds the stacks to the second half of the same wait. `false` if there are none.
     pub(super) fn end(&mut self, since_ns: u64, second: &mut Sample) -> bool {
         let is_same = self.begun.get(&second.tid).is_some_and(|&(begun_ns, _)| begun_ns == since_ns);
         let Some((_, mut first)) = is_same.then(|| self.begun.remove(&second.tid)).flatten() else { return false };
@@ -40,14 +40,14 @@ impl WaitHalves {
         true
     }
 
-    /// Takes note that a thread has ended.
+    /// Notes the end of a thread.
     pub(super) fn thread_ended(&mut self, tid: u32) {
         if self.begun.contains_key(&tid) {
             self.ended.push(tid);
         }
     }
 
-    /// Forgets threads that have ended; to be called when all their samples have been seen.
+    /// Forgets threads that have ended; call it when all their samples have been seen.
     pub(super) fn forget_ended(&mut self) {
         while let Some(tid) = self.ended.pop() {
             self.forget(tid);
@@ -78,7 +78,7 @@ mod tests {
         Sample { tid, time_ns: 90, weight: 80, cpu: 2, cpu_fired: 5, cpu_lost: 3, ..Sample::default() }
     }
 
-    /// Check that a sample has its stacks from the first half and the rest from the second, once.
+    /// Check that a sample gets its stacks from the first half and the rest from the second, once.
     #[test]
     fn halves_are_joined() {
         let mut halves = WaitHalves::default();
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(halves.bytes, 0);
     }
 
-    /// Check that the stacks of a short wait, of another thread or of one that has ended are not taken for those of this.
+    /// Check that the stacks of a short wait, of another thread or of an ended one are not used for a wait.
     #[test]
     fn others_are_not_joined() {
         let mut halves = WaitHalves::default();
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(halves.bytes, 0);
     }
 
-    /// Check that memory is bounded, whatever is blocked.
+    /// Check that memory is bounded, however many threads are blocked.
     #[test]
     fn memory_is_bounded() {
         let mut halves = WaitHalves::default();

@@ -1,4 +1,4 @@
-//! Waits: times that threads were off their CPUs, blocked. An event of its own beside the sampled one.
+//! Waits: times when threads were blocked, off their CPUs. A separate event beside the sampled one.
 
 use fpprof_recording::model::{Event, Measure, Sampling};
 use std::fs::File;
@@ -6,24 +6,25 @@ use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Which of the recording's events they are.
+/// Index of the wait event in the recording.
 pub(super) const WAITS: u16 = 1;
 
-/// Frames in which the kernel runs our program stand before the one that waited; there are no more than so many.
+/// The most frames before the one that waited: those in which the kernel runs our program.
 const MAX_OWN_FRAMES: usize = 8;
 
-/// As the recording describes them.
+/// The wait event as the recording describes it.
 pub(super) fn wait_event(threshold: Duration) -> Event {
     let threshold_ns = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
     Event { name: "off-cpu".to_owned(), sampling: Sampling::Period(1), measure: Measure::Blocked { threshold_ns } }
 }
 
-/// Where the kernel switches threads, from which our program is run; `None` where the kernel hides its addresses.
+/// Address range of the kernel's scheduling function, from which our program runs; `None` if the kernel hides its
+/// addresses.
 pub(super) fn switching_code() -> Option<Range<u64>> {
     code_of("__schedule", BufReader::new(File::open("/proc/kallsyms").ok()?))
 }
 
-/// From a function to the next symbol of another address, in a table sorted by address.
+/// The range from a function to the next symbol with another address, in a table sorted by address.
 fn code_of(name: &str, table: impl BufRead) -> Option<Range<u64>> {
     let symbols = table.lines().map_while(Result::ok).filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -41,7 +42,7 @@ fn code_of(name: &str, table: impl BufRead) -> Option<Range<u64>> {
     None
 }
 
-/// Takes our own frames off a kernel chain, so that its first is the one that waited.
+/// Removes the frames of our program from a kernel chain, so that it starts at the frame that waited.
 pub(super) fn leave_out_own(chain: &mut Vec<u64>, switching: &Range<u64>) {
     if let Some(n) = chain.iter().take(MAX_OWN_FRAMES).position(|address| switching.contains(address)) {
         chain.drain(..n);
@@ -52,8 +53,8 @@ pub(super) fn leave_out_own(chain: &mut Vec<u64>, switching: &Range<u64>) {
 mod tests {
     use super::*;
 
-    /// Check that a function ends where the next begins, that a hidden or missing one is none, and that the real one is
-    /// found where addresses can be read, as those who run these tests may.
+    /// Check that a function ends where the next begins, that a hidden or missing one has no range, and that the real
+    /// one is found if addresses are readable, as they may be for whoever runs these tests.
     #[test]
     fn code_ends_at_the_next_symbol() {
         let table =
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!(code_of("it", "0000000000000000 t it\n0000000000000000 t x\n".as_bytes()), None);
     }
 
-    /// Check that only what stands before the switching code goes, and nothing where it is not near the leaf.
+    /// Check that only frames before the scheduling function are removed, and none if it is not near the leaf.
     #[test]
     fn own_frames_are_left_out() {
         let left = |chain: &[u64]| {

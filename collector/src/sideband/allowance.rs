@@ -1,58 +1,59 @@
-//! How many mappings of a process are told.
+//! Limit on the mappings reported for a process.
 //!
-//! One that maps and unmaps without end must cost neither the recorder its time nor others their events.
+//! A process that maps and unmaps endlessly must cost neither the recorder its time nor others their events.
 
 use super::parse::Body;
 use fpprof_recording::model::{FileIdentity, Mmap};
 use rustc_hash::FxHashMap;
 
-/// Mappings with code, and as many without, that are told of a process in a second: a library has five.
+/// Mappings with code, and as many without, that are reported of a process per second: a library has five.
 pub(crate) const MAPPINGS_A_SECOND: u64 = 1_000;
-/// So many at once, as of a program with many libraries.
+/// The most in a burst, as by a program with many libraries.
 const BURST: u64 = 4_096;
-/// So many at least once a program is executed, whoever did that.
+/// The least available after an exec, whatever was used before.
 const PROGRAM: u64 = 128;
-/// Processes are forgotten at one look at the rings in so many.
+/// Processes are forgotten once in this many reads of the rings.
 const LOOKS: u64 = 16;
 const NS_A_MAPPING: u64 = 1_000_000_000 / MAPPINGS_A_SECOND;
 
-/// A token bucket for each process. Of mappings beyond, the tracker learns where there was code, and that there were some.
+/// A token bucket for each process. Of mappings beyond it, the tracker learns where code was, and that some are
+/// missing.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     processes: FxHashMap<u32, Used>,
-    /// The last time of a mapping.
+    /// Time of the latest mapping.
     last_ns: u64,
-    /// Which look at the rings this is.
+    /// Number of this read of the rings.
     look: u64,
     n_untold: u64,
 }
 
-/// When a process will have its whole allowance again.
+/// When a process's token buckets will be full again.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     code_ns: u64,
     data_ns: u64,
-    /// The last look in which the tracker was told that there is more without code.
+    /// The last read in which the tracker was informed of missing mappings without code.
     told_in: Option<u64>,
 }
 
-/// Whether it is only known that something was mapped there: the kernel says of each mapping whether it is shared or private.
+/// Whether a mapping only says that something was mapped there: the kernel reports each mapping as shared or private.
 pub(crate) fn is_untold(mmap: &Mmap) -> bool {
     mmap.flags == 0
 }
 
 impl Allowance {
-    /// Takes note of an event, in about the order of time; gives it, or what is told in its place.
+    /// Applies an event, in approximate order of time; returns it, or what is reported in its place.
     pub(crate) fn apply(&mut self, event: Body) -> Option<Body> {
         match event {
             Body::Mmap(mmap) => return self.mmap(mmap).map(Body::Mmap),
-            // A process that is made only to map has what its parent has left.
+            // A process that is only created to map has what its parent has left.
             Body::Fork(ref fork) if fork.pid != fork.parent_pid => {
                 if let Some(&used) = self.processes.get(&fork.parent_pid) {
                     self.processes.insert(fork.pid, used);
                 }
             }
-            // What was missing before does not matter any more, and the program is loaded.
+            // What was missing before is irrelevant after an exec, and the new program needs its mappings.
             Body::Comm(ref comm) if comm.exec => {
                 if let Some(used) = self.processes.get_mut(&comm.pid) {
                     let most_ns = comm.time_ns.saturating_add((BURST - PROGRAM) * NS_A_MAPPING);
@@ -65,7 +66,7 @@ impl Allowance {
         Some(event)
     }
 
-    /// Whether a mapping without code is beyond the allowance, and nothing is to be told of it; it is counted then. To be asked
+    /// Whether a mapping without code is beyond the limit, so that nothing is reported of it; if so, counts it. Call it
     /// before [`Self::apply`], so that such a mapping need not be parsed.
     pub(crate) fn leaves_out(&mut self, pid: u32, time_ns: u64) -> bool {
         let is_left_out = self.processes.get(&pid).is_some_and(|used| {
@@ -109,8 +110,8 @@ impl Allowance {
         })
     }
 
-    /// To be called when all events that there are were taken in: now and then forgets processes that have their whole
-    /// allowance.
+    /// Ends a read of the rings, when all available events were applied; occasionally forgets processes whose token
+    /// buckets are full.
     pub(crate) fn forget(&mut self) {
         self.look += 1;
         if self.look.is_multiple_of(LOOKS) {
@@ -118,13 +119,13 @@ impl Allowance {
         }
     }
 
-    /// Mappings that were not told as they were.
+    /// Mappings not reported in full.
     pub(crate) fn n_untold(&self) -> u64 {
         self.n_untold
     }
 }
 
-/// When the whole allowance will be there again, after a mapping at `time_ns`.
+/// When the bucket will be full again, after a mapping at `time_ns`.
 fn next_ns(full_ns: u64, time_ns: u64) -> u64 {
     full_ns.max(time_ns).saturating_add(NS_A_MAPPING)
 }
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Whether mappings are told, each as it is; `None` for those of which nothing is.
+    /// Whether each mapping is reported in full; `None` for those not reported at all.
     fn told(allowance: &mut Allowance, mappings: impl Iterator<Item = Body>) -> Vec<Option<bool>> {
         let is_told = |mapping: Body| match apply(allowance, mapping.clone())? {
             Body::Mmap(mmap) if is_untold(&mmap) => {
@@ -175,8 +176,8 @@ mod tests {
         mappings.map(is_told).collect()
     }
 
-    /// Check that of a flood so many mappings are told as the allowance has, of code all places, of data the first place after
-    /// each look and after an exec, and that others are told all.
+    /// Check that a flood of mappings is cut to the limit, but all places of code and the first place of data after
+    /// each read and each exec are reported, and that other processes' mappings are all reported.
     #[test]
     fn a_flood_is_cut() {
         let mut allowance = Allowance::default();
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!([later_ns, later_ns].map(|time_ns| one(&mut allowance, time_ns)), [Some(true), None]);
     }
 
-    /// Check that a child has what its parent has left, and that only processes that have used something are remembered.
+    /// Check that a child has what its parent has left, and that only processes that have used something are kept.
     #[test]
     fn children_share_an_allowance() {
         let mut allowance = Allowance::default();

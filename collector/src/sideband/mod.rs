@@ -1,11 +1,11 @@
 //! What processes do while samples are taken: perf's process events, in order, for the profiled processes.
 //!
-//! One event per CPU says of each mapping its device and inode; its build id is read from the file at once (see
-//! `modules`). The kernel would tell it (`perf_event_attr.build_id`), but then marks the records of everybody else's
-//! events as if they held one: perf 6.1 aborts on that in the middle of its own recording (seen on 6.18).
+//! One event per CPU reports device and inode of each mapping; the build ID is read from the file at once (see
+//! `modules`). The kernel could report it (`perf_event_attr.build_id`), but then marks the records of everybody else's
+//! events as if they had one: perf 6.1 aborts on that in the middle of its own recording (seen on 6.18).
 //!
-//! `parse` reads records, `allowance` cuts floods of mappings, `order` brings the rings of all CPUs into the order of time, `tracker` knows which
-//! processes are profiled and what they map, and `sharing` which of them have the same memory.
+//! `parse` reads records, `allowance` cuts floods of mappings, `order` merges the rings of all CPUs by time, `tracker`
+//! knows which processes are profiled and what they map, and `sharing` which of them share memory.
 
 mod allowance;
 mod order;

@@ -1,15 +1,15 @@
-//! The rings of all CPUs in the order of time.
+//! Merging of all CPUs' process events by time.
 
 use super::parse::Body;
 use fpprof_recording::model::Sideband;
 
-/// Holds events until no earlier one can come any more.
+/// Holds events until no earlier one can arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Orderer {
     events: Vec<Sideband>,
 }
 
-/// When an event happened; `None` for what has no time of its own.
+/// When an event happened; 0 for what has no time of its own.
 pub(crate) fn time_ns(event: &Sideband) -> u64 {
     match event {
         Sideband::Mmap(mmap) => mmap.time_ns,
@@ -27,7 +27,7 @@ impl Orderer {
         self.events.push(event);
     }
 
-    /// Moves all events up to `cut_ns` to `released`, in the order of time; those of one time in the order they came.
+    /// Moves all events up to `cut_ns` to `released`, ordered by time; events of the same time in order of arrival.
     pub(crate) fn release(&mut self, cut_ns: u64, released: &mut Vec<Sideband>) {
         self.events.sort_by_key(time_ns);
         let n = self.events.partition_point(|event| time_ns(event) <= cut_ns);
@@ -35,7 +35,7 @@ impl Orderer {
     }
 }
 
-/// A record as a model value, where it is one.
+/// Converts a record to an event of the recording, if it is one.
 pub(crate) fn to_event(body: Body) -> Option<Sideband> {
     match body {
         Body::Mmap(mmap) => Some(Sideband::Mmap(mmap)),
@@ -55,7 +55,7 @@ mod tests {
         Sideband::Exit(Exit { time_ns, pid: 1, tid })
     }
 
-    /// Check that events of several CPUs come in the order of time, and that late ones are held back.
+    /// Check that events of several CPUs are ordered by time, and that late ones are held back.
     #[test]
     fn time_decides() {
         let mut orderer = Orderer::default();

@@ -1,36 +1,36 @@
-//! Records of a perf ring.
+//! Parsing of perf ring records.
 
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap};
 use perf_event_open_sys::bindings;
 
-/// What a record says.
+/// Content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// A mapping; its identity holds device and inode.
+    /// A mapping; its identity has device and inode.
     Mmap(Mmap),
     Comm(Comm),
     Fork(Fork),
     Exit(Exit),
-    /// So many records found no room.
+    /// Number of records lost for lack of room.
     Lost(u64),
     /// The kernel stopped a sampling event until its next timer tick.
     Throttle {
         time_ns: u64,
     },
-    /// And lets it go on.
+    /// The kernel lets the event continue.
     Unthrottle {
         time_ns: u64,
     },
-    /// Of a kind we did not ask for.
+    /// A record of another type.
     Other,
 }
 
-/// Splits the bytes of a ring into records; stops at one that cannot be.
+/// Splits the bytes of a ring into records; stops at a malformed one.
 pub(crate) struct Records<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// A record, not looked into yet.
+/// A record, not parsed yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     kind: u32,
@@ -51,12 +51,12 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl Record<'_> {
-    /// What it says.
+    /// Parses its content.
     pub(crate) fn body(&self) -> Body {
         parse(self.kind, self.misc, self.body).unwrap_or(Body::Other)
     }
 
-    /// Of a mapping without code: whose it is, and when it was made.
+    /// For a mapping without code: its process, and its time.
     pub(crate) fn data_mapping(&self) -> Option<(u32, u64)> {
         let prot = Fields(self.body.get(PROT_AT..)?).u32().filter(|_| self.kind == bindings::PERF_RECORD_MMAP2)?;
         let mut trailer = Fields(self.body.get(self.body.len().checked_sub(TRAILER_BYTES)?..)?.get(8..)?);
@@ -65,10 +65,10 @@ impl Record<'_> {
     }
 }
 
-/// Where the body of a `PERF_RECORD_MMAP2` has its protection.
+/// Offset of the protection in the body of a `PERF_RECORD_MMAP2`.
 const PROT_AT: usize = 56;
 
-/// What follows each record: process and thread, time, CPU, event (`PERF_SAMPLE_TID | TIME | CPU | IDENTIFIER`).
+/// Bytes after each record: process and thread, time, CPU, event (`PERF_SAMPLE_TID | TIME | CPU | IDENTIFIER`).
 ///
 /// # Sources
 /// `struct sample_id` in `include/uapi/linux/perf_event.h`.
@@ -101,8 +101,8 @@ fn parse(kind: u32, misc: u32, body: &[u8]) -> Option<Body> {
     })
 }
 
-/// A mapping with device and inode, whatever its header says: we ask for no build ids, and where somebody else's event
-/// does, the kernel leaves the mark of their record (`PERF_RECORD_MISC_MMAP_BUILD_ID`) standing on ours.
+/// Parses a mapping with device and inode, whatever its header says: we request no build IDs, but if somebody else's
+/// event does, the kernel leaves their mark (`PERF_RECORD_MISC_MMAP_BUILD_ID`) on our record.
 fn mmap(fields: &mut Fields<'_>, time_ns: u64) -> Option<Mmap> {
     let (pid, tid) = (fields.u32()?, fields.u32()?);
     let (start, len, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
@@ -118,7 +118,7 @@ fn mmap(fields: &mut Fields<'_>, time_ns: u64) -> Option<Mmap> {
     Some(Mmap { time_ns, pid, tid, start, len, file_offset, prot, flags, path, identity, synthesized: false })
 }
 
-/// Little by little from the front.
+/// Reads a record's fields from front to back.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -140,7 +140,7 @@ impl<'a> Fields<'a> {
         Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// What is left, up to its first zero byte.
+    /// The rest, up to its first zero byte.
     fn string(&mut self) -> Vec<u8> {
         self.0.split(|&byte| byte == 0).next().unwrap_or(&[]).to_vec()
     }

@@ -1,37 +1,37 @@
-//! Processes that share their memory with the one that made them (`clone` with `CLONE_VM`): what one maps, all have.
+//! Processes that share memory with their parent (`clone` with `CLONE_VM`): what one maps, all have.
 
 use crate::proc::parent_of;
 use crate::sys::share_memory;
 use fpprof_recording::model::{Mmap, Sideband};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// So many processes are remembered before it is worth while to look which have ended.
+/// How many processes are kept before those that have ended are looked for.
 const LEAST_SEEN: usize = 1024;
 
-/// Follows which processes share their memory.
+/// Tracks which processes share memory.
 ///
-/// No event says so, and the kernel tells of a mapping only the process that made it. So the kernel is asked when a process
-/// is sampled that has executed no program since its fork, once it or its parent has mapped something that the other may
-/// have too: what shares memory then has done so since the fork. Of a process that was there before the recording, it is asked
-/// at the first sample.
+/// No event reports that, and the kernel reports a mapping only for the process that made it. So the kernel is asked
+/// when a process that has executed no program since its fork is sampled, once it or its parent has mapped something
+/// that the other may have too: processes that share memory at that time have done so since the fork. For a process
+/// that existed before the recording, the kernel is asked at the first sample.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// Of processes that nobody was asked about yet: who made them, and when.
+    /// Parent and fork time of processes not yet asked about.
     unasked: FxHashMap<u32, (u32, u64)>,
-    /// Processes of which it is known who made them, or that nobody need be asked about.
+    /// Processes whose parent is known, or that need not be asked about.
     seen: FxHashSet<u32>,
-    /// With more than these, those that have ended are forgotten.
+    /// Above this number, those that have ended are forgotten.
     most_seen: usize,
-    /// When each process mapped something last.
+    /// Time of each process's last mapping.
     last_mapped_ns: FxHashMap<u32, u64>,
-    /// Those that share their memory, by a number that they share as well.
+    /// Group numbers of processes that share memory.
     groups: FxHashMap<u32, u32>,
     n_groups: u32,
 }
 
 impl Sharing {
-    /// Takes note of an event of a profiled process. Gives the same event of the others that share its memory, if it is a
-    /// mapping.
+    /// Applies an event of a profiled process. If it is a mapping, returns copies for the processes that share its
+    /// memory.
     pub(crate) fn apply(&mut self, event: &Sideband) -> Vec<Sideband> {
         match event {
             Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
@@ -45,10 +45,10 @@ impl Sharing {
             }
             Sideband::Comm(comm) if comm.exec => {
                 self.forget(comm.pid);
-                // It has memory of its own from now on.
+                // From now on it has memory of its own.
                 self.seen.insert(comm.pid);
             }
-            // Samples of it may still come, of which nobody need be asked.
+            // Samples of it may still come, but need no asking.
             Sideband::Exit(exit) if exit.tid == exit.pid => self.forget(exit.pid),
             _ => {}
         }
@@ -61,8 +61,8 @@ impl Sharing {
         others.map(|(&pid, _)| Sideband::Mmap(Mmap { pid, tid: pid, ..mmap.clone() })).collect()
     }
 
-    /// To be called when a process is sampled: the process and its parent, if they turn out to share their memory. What either
-    /// has mapped since the fork is not known of the other; what they map from now on has copies.
+    /// Call it when a process is sampled: returns the process and its parent if they turn out to share memory. What
+    /// either has mapped since the fork is not known for the other; mappings from now on are copied.
     pub(crate) fn found(&mut self, pid: u32) -> Option<[u32; 2]> {
         let parent = if self.seen.insert(pid) {
             parent_of(pid)?
@@ -86,7 +86,7 @@ impl Sharing {
         Some([pid, parent])
     }
 
-    /// Forgets those of which nothing is known any more.
+    /// Forgets processes that are no longer known.
     pub(crate) fn forget_ended(&mut self, is_known: impl Fn(u32) -> bool) {
         if self.seen.len() > self.most_seen {
             self.seen.retain(|&pid| is_known(pid));
@@ -106,7 +106,8 @@ mod tests {
     use super::*;
     use fpprof_recording::model::{Exit, Fork};
 
-    /// Check that nobody is asked about a process that was forked and has ended, and that it is forgotten in the end.
+    /// Check that the kernel is not asked about a process that was forked and has ended, and that it is forgotten
+    /// eventually.
     #[test]
     fn ended_processes_are_forgotten() {
         let mut sharing = Sharing::default();

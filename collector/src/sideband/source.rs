@@ -9,29 +9,29 @@ use crate::sys::{PerfEvent, PerfRing, Poller};
 use fpprof_recording::model::{Sideband, SidebandLoss};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Room for the records of one CPU: what an ordinary user may lock (`kernel.perf_event_mlock_kb`, 516 with the
+/// Ring size of one CPU: what an ordinary user may lock (`kernel.perf_event_mlock_kb`, 516 with the
 /// control page).
 const RING_BYTES: usize = 512 << 10;
-/// The same where few CPUs have to share a storm of processes, and the kernel gives as much.
+/// Ring size if few CPUs have to share a storm of new processes, and the kernel allows it.
 const LARGE_RING_BYTES: usize = 2 << 20;
-/// So few.
+/// The most CPUs for that.
 const FEW_CPUS: usize = 16;
-/// The same where CPUs are many, so that all rings of up to 256 CPUs take [`TOTAL_BYTES`] at most.
+/// Ring size with many CPUs, so that the rings of up to 256 CPUs take at most [`TOTAL_BYTES`].
 const SMALL_RING_BYTES: usize = 128 << 10;
-/// So many.
+/// The most CPUs with larger rings.
 const MANY_CPUS: usize = 64;
-/// What the rings of 16, 64 or 256 CPUs take together.
+/// Total ring size of 16, 64 or 256 CPUs.
 pub(crate) const TOTAL_BYTES: u64 = 32 << 20;
 const _: () = assert!(FEW_CPUS * LARGE_RING_BYTES == 32 << 20 && MANY_CPUS * RING_BYTES == 32 << 20);
 
-/// All process events of all CPUs.
+/// The process events of all CPUs.
 #[derive(Debug)]
 pub(crate) struct SidebandSource {
     cpus: Vec<CpuSource>,
     orderer: Orderer,
     allowance: Allowance,
     lost: SidebandLoss,
-    /// The same events as the kernel counts them.
+    /// Lost records, as counted by the kernel.
     counted: u64,
     bytes: Vec<u8>,
 }
@@ -39,15 +39,15 @@ pub(crate) struct SidebandSource {
 #[derive(Debug)]
 struct CpuSource {
     cpu: u32,
-    /// Dropped before the events it belongs to.
+    /// Declared first, to be dropped before the events it belongs to.
     ring: PerfRing,
     event: PerfEvent,
-    /// Of further threads, writing into the same ring.
+    /// Events of further threads, which write into the same ring.
     others: Vec<PerfEvent>,
     throttling: Throttling,
 }
 
-/// A time in which the kernel did not let a CPU's event fire.
+/// A period in which the kernel did not let a CPU's event fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Throttled {
     pub(crate) cpu: u32,
@@ -73,7 +73,7 @@ impl SidebandSource {
         }
     }
 
-    /// Opens the events of one thread and all that will descend from it, disabled, with rings of `ring_bytes`.
+    /// Opens the events of one thread and its future descendants, disabled, with rings of `ring_bytes`.
     pub(crate) fn open_thread(tid: u32, cpus: &[u32], ring_bytes: usize) -> std::io::Result<Self> {
         let open = |&cpu: &u32| {
             let event = PerfEvent::thread_sideband(tid, cpu, wakeup_bytes(ring_bytes))?;
@@ -86,7 +86,7 @@ impl SidebandSource {
     /// Adds a thread to those of [`Self::open_thread`].
     pub(crate) fn add_thread(&mut self, tid: u32) -> std::io::Result<()> {
         for source in &mut self.cpus {
-            // It writes into the first event's ring, whose mark counts.
+            // It writes into the first event's ring, whose watermark counts.
             let event = PerfEvent::thread_sideband(tid, source.cpu, wakeup_bytes(RING_BYTES))?;
             event.set_output(&source.event)?;
             source.others.push(event);
@@ -94,14 +94,14 @@ impl SidebandSource {
         Ok(())
     }
 
-    /// Lets a sampling event report throttling into its CPU's ring.
+    /// Makes a sampling event report throttling into its CPU's ring.
     pub(crate) fn attach_sampler(&self, cpu: u32, event: &PerfEvent) -> Result<(), Error> {
         let Some(source) = self.cpus.iter().find(|source| source.cpu == cpu) else { return Ok(()) };
         event.set_output(&source.event).map_err(Error::system("redirecting a sampling event"))
     }
 
-    /// Opens the event of a CPU that has come online, in place of an earlier one, and starts it. What the earlier one
-    /// still held is read.
+    /// Opens and starts the event of a CPU that has come online, in place of an earlier one. What was left in the
+    /// earlier one is read.
     pub(crate) fn reopen(&mut self, cpu: u32, poller: &Poller) -> Result<(), Error> {
         let new = CpuSource::open(cpu, self.cpus.len())?;
         poller.add(new.event.as_fd()).map_err(Error::system("waiting for process events"))?;
@@ -136,12 +136,12 @@ impl SidebandSource {
         })
     }
 
-    /// Descriptors that become readable when a ring passes its mark.
+    /// File descriptors that become readable when a ring passes its watermark.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.cpus.iter().map(|source| source.event.as_fd())
     }
 
-    /// Reads all rings and adds, in the order of time, the events up to `cut_ns`.
+    /// Reads all rings and appends the events up to `cut_ns`, ordered by time.
     pub(crate) fn drain(&mut self, cut_ns: u64, events: &mut Vec<Sideband>) {
         for source in &mut self.cpus {
             self.bytes.clear();
@@ -152,25 +152,26 @@ impl SidebandSource {
         self.orderer.release(cut_ns, events);
     }
 
-    /// Asks the kernel how many records found no room. In a ring it says so with the next that does, if there is one.
+    /// Asks the kernel how many records were lost. The ring reports losses only with the next record that fits, if
+    /// there is one.
     pub(crate) fn count_lost(&mut self) {
         let events = self.cpus.iter().flat_map(|source| std::iter::once(&source.event).chain(&source.others));
         let counted = events.filter_map(PerfEvent::lost).fold(0, u64::saturating_add);
-        // An event that was opened again begins at 0.
+        // An event that was reopened starts at 0.
         self.counted = self.counted.max(counted);
     }
 
-    /// Records that found no room.
+    /// Records lost for lack of room.
     pub(crate) fn lost(&self) -> SidebandLoss {
         SidebandLoss { events: self.lost.events.max(self.counted), ..self.lost }
     }
 
-    /// Mappings that were not told, as their processes made too many.
+    /// Mappings not reported because their processes made too many.
     pub(crate) fn n_untold(&self) -> u64 {
         self.allowance.n_untold()
     }
 
-    /// When CPUs were throttled, once it is over: what has come since the last call.
+    /// Periods of throttling that ended since the last call.
     pub(crate) fn take_throttled(&mut self) -> impl Iterator<Item = Throttled> + '_ {
         self.cpus.iter_mut().flat_map(|source| {
             let cpu = source.cpu;
@@ -178,7 +179,7 @@ impl SidebandSource {
         })
     }
 
-    /// What lasts at `now_ns`.
+    /// Periods that have not ended at `now_ns`.
     pub(crate) fn throttled_now(&self, now_ns: u64) -> impl Iterator<Item = Throttled> + '_ {
         self.cpus.iter().filter_map(move |CpuSource { cpu, throttling, .. }| {
             let start_ns = throttling.open_since_ns()?;
@@ -187,7 +188,7 @@ impl SidebandSource {
     }
 }
 
-/// So many bytes in a ring wake the reader: a quarter of it, or of the usual one.
+/// Bytes in a ring that wake the reader: a quarter of it, or of the default size.
 fn wakeup_bytes(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes.min(RING_BYTES) / 4).unwrap_or(u32::MAX)
 }
@@ -214,7 +215,7 @@ impl CpuSource {
 
     fn take(&mut self, bytes: &[u8], orderer: &mut Orderer, allowance: &mut Allowance, lost: &mut SidebandLoss) {
         for record in (Records { bytes }) {
-            // Cheaper than to parse it: there may be tens of thousands a second.
+            // Cheaper than parsing it: there may be tens of thousands a second.
             if record.data_mapping().is_some_and(|(pid, time_ns)| allowance.leaves_out(pid, time_ns)) {
                 continue;
             }

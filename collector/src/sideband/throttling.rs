@@ -1,6 +1,6 @@
-//! When the kernel did not let a CPU's event fire.
+//! Periods in which the kernel did not let a CPU's event fire.
 
-/// Notes the times between throttling and its end.
+/// Records the periods from throttling to unthrottling.
 #[derive(Debug, Default)]
 pub(crate) struct Throttling {
     since_ns: Option<u64>,
@@ -13,24 +13,24 @@ impl Throttling {
         self.since_ns.get_or_insert(time_ns);
     }
 
-    /// The event was let go on.
+    /// The event was resumed.
     pub(crate) fn end(&mut self, time_ns: u64) {
         if let Some(since_ns) = self.since_ns.take() {
             self.ended.push((since_ns, time_ns.max(since_ns)));
         }
     }
 
-    /// The event is no more: that it was stopped has no end.
+    /// The event is gone: an open period has no end.
     pub(crate) fn give_up(&mut self) {
         self.since_ns = None;
     }
 
-    /// Beginnings and ends since the last call.
+    /// Start and end of the periods that ended since the last call.
     pub(crate) fn take_ended(&mut self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ended.drain(..)
     }
 
-    /// When what still lasts began.
+    /// Start of the open period.
     pub(crate) fn open_since_ns(&self) -> Option<u64> {
         self.since_ns
     }
@@ -40,8 +40,8 @@ impl Throttling {
 mod tests {
     use super::*;
 
-    /// Check that only the time from a beginning to its end counts, an end without beginning and a second beginning do
-    /// not, and that what still lasts is told apart.
+    /// Check that only the time from a start to its end counts, not an end without a start or a second start, and that
+    /// an open period is separate.
     #[test]
     fn times_are_noted_once() {
         let mut throttling = Throttling::default();

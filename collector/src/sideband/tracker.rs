@@ -7,80 +7,80 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
-/// Follows the process events: which processes are profiled, and where they have something mapped.
+/// Tracks process events: which processes are profiled, and where they have something mapped.
 ///
-/// Mappings of a process only grow until its next exec: nothing tells of `munmap`.
+/// Mappings of a process only grow until its next exec: no event reports `munmap`.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     follows_all: bool,
     processes: FxHashMap<u32, Process>,
-    /// When processes ended; 0 if that was seen in `/proc`. The kernel tells of an end before the process is through with it,
-    /// so samples may still come.
+    /// When processes ended; 0 if that was seen in `/proc`. The kernel reports the end before the process is completely
+    /// gone, so samples may still come.
     ended: Vec<(u64, u32)>,
-    /// What each process number had mapped before an exec, before it was used again, or before `/proc` was read, and until
-    /// when, ascending. Of a program that starts processes fast there are many between one look at the samples and the next.
+    /// What each PID had mapped before an exec, before it was reused, or before `/proc` was read, and until when, in
+    /// ascending order. A program that starts processes quickly creates many between two reads of the samples.
     former: FxHashMap<u32, Vec<Former>>,
-    /// Up to when the samples were seen at the last look.
+    /// Time up to which samples had been read at the last call.
     seen_ns: u64,
     /// Processes whose events ended at an exec.
     n_left_by_exec: u64,
     none: Mappings,
 }
 
-/// What a process number had mapped.
+/// What a PID had mapped.
 #[derive(Debug)]
 struct Former {
     /// See [`Process::described_ns`].
     described_ns: Option<u64>,
-    /// It counted up to then.
+    /// Valid up to this time.
     until_ns: u64,
     mapped: Mappings,
 }
 
-/// Where a process has something mapped. Shared until one of the sharers changes it: a process that is forked only to exec
-/// copies nothing.
+/// Where a process has something mapped. Shared until one of the sharers changes it: a process that is forked only to
+/// exec copies nothing.
 #[derive(Debug, Clone, Default)]
 struct Mappings {
     all: Arc<MappingRanges>,
-    /// Of these, where code is or was.
+    /// The ranges that contain, or contained, code.
     code: Arc<MappingRanges>,
 }
 
 #[derive(Debug, Default)]
 struct Process {
     mapped: Mappings,
-    /// The last mappings that were to be written, of which none covers a part of another; [`MAX_LATEST`] at most.
+    /// The last mappings that were written, none of which overlaps another; [`MAX_LATEST`] at most.
     latest: Vec<Mapped>,
-    /// Not all that it has mapped was told, or more than is kept apart: see [`MAX_RANGES`].
+    /// Not everything it has mapped was reported, or there are more ranges than are kept apart: see [`MAX_RANGES`].
     has_missed: bool,
-    /// Threads known to run, each with a time at which it did: from `/proc` and from fork events, less those that exited
-    /// later. A number would not do: `/proc` may be read before or after an event that is still to come, so the same fork
-    /// or exit can be seen twice, and a thread can have the number of one whose exit is still to come.
+    /// Threads known to run, each with a time at which it did: from `/proc` and from fork events, less those that
+    /// exited later. A count would not do: `/proc` may be read before or after an event that is yet to come, so the
+    /// same fork or exit can be seen twice, and a thread can reuse the ID of one whose exit is yet to come.
     threads: FxHashMap<u32, u64>,
-    /// The process existed then, and `/proc` was read afterwards. An event up to this is of an earlier process with the
-    /// same number, or its effect has been read from `/proc`.
+    /// A time at which the process existed, before `/proc` was read. An event up to this is of an earlier process with
+    /// the same PID, or `/proc` already showed its effect.
     since_ns: u64,
-    /// From when on everything it has mapped is known; `None` while it is not.
+    /// Time from which on everything it has mapped is known; `None` while it is not.
     described_ns: Option<u64>,
     exec: Exec,
-    /// What `/proc` showed of it last is told as by an exec: nothing before counts.
+    /// What `/proc` last showed replaces all earlier mappings, as after an exec.
     is_anew: bool,
 }
 
-/// What is known of a process's mappings.
+/// Knowledge of a process's mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     /// `/proc` has to be read before its stacks are scrubbed.
     Nothing,
-    /// Some were not told, or can no longer be told from what lies between them.
+    /// Some were not reported, or can no longer be distinguished from the gaps between them.
     Some,
     All,
 }
 
-/// Ranges kept apart of a process: beyond that the nearest are joined, and it is to be described anew. A process has 65,530
-/// mappings at most (`vm.max_map_count`), but those that were unmapped are among these.
+/// The most ranges kept apart for a process: beyond that the nearest are joined, and the process has to be described
+/// again. A process has 65,530 mappings at most (`vm.max_map_count`), but these include mappings that were unmapped.
 const MAX_RANGES: usize = 4096;
-/// So many mappings of a process are compared with the next.
+/// How many recent mappings of a process are compared to the next.
 const MAX_LATEST: usize = 4;
 
 /// A mapping, without its time.
@@ -91,7 +91,7 @@ struct Mapped {
     /// Protection and flags.
     how: (u32, u32),
     identity: FileIdentity,
-    /// Of its path.
+    /// Hash of its path.
     hash: u64,
 }
 
@@ -111,37 +111,39 @@ impl Mapped {
     }
 }
 
-/// How far a process has come with the program it last executed.
+/// How far a process is in executing its last program.
 ///
-/// A task's own events are taken away when it executes a program that gives it other rights (setuid): what all others
-/// see is an end right behind the exec, before the program has anything mapped, and then its mappings. Those events
-/// themselves tell of nothing more. So a process that is killed at that moment is known until its number is used again.
+/// A task's own events are removed when it executes a program that gives it other rights (setuid): all other events
+/// report an exit right after the exec, before the program has anything mapped, and then its mappings. The removed
+/// events report nothing more. So a process that is killed at that moment stays known until its PID is reused.
 ///
 /// # Sources
 /// `begin_new_exec` in `fs/exec.c` and `perf_event_exit_task` in `kernel/events/core.c` of Linux 6.18.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Exec {
-    /// Runs it.
+    /// Runs the program.
     #[default]
     Done,
     /// Has nothing mapped yet.
     Fresh,
-    /// Has nothing mapped yet, and was told to be at its end.
+    /// Has nothing mapped yet, and was reported to have exited.
     Left,
 }
 
 /// Threads that had not begun to exit, each with a time at which it had not.
 pub(crate) type RunningThreads = Vec<(u32, u64)>;
 
-/// What `/proc` showed of a process that exists.
+/// What `/proc` showed of an existing process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// The process existed then, and `/proc` was read afterwards. 0 if its mappings were not read: then all its events count.
+    /// A time at which the process existed, before `/proc` was read. 0 if its mappings were not read: then all its
+    /// events count.
     pub(crate) since_ns: u64,
     pub(crate) threads: RunningThreads,
-    /// From when on it is taken to have mapped what was read, which follows as events. `None` if that could not be read.
+    /// Time from which on it is taken to have mapped what was read, which follows as events. `None` if that could not
+    /// be read.
     pub(crate) described_ns: Option<u64>,
-    /// What was known to be mapped before does not count any more, as events of it may have been lost.
+    /// Earlier mappings no longer count, because events about them may have been lost.
     pub(crate) is_anew: bool,
 }
 
@@ -149,15 +151,15 @@ pub(crate) struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Keep,
-    /// A mapping without code where no code was, or the same mapping once more: nothing to be written, since every address
-    /// leads where it did.
+    /// A mapping without code where no code was, or a repeated mapping: need not be written, since every address still
+    /// resolves as before.
     Pass,
-    /// Of a process that is not profiled.
+    /// An event of a process that is not profiled.
     Skip,
 }
 
 impl Tracker {
-    /// Everything, or only what [`Tracker::add`] names and its descendants.
+    /// Tracks everything, or only what [`Tracker::add`] names and its descendants.
     pub(crate) fn new(follows_all: bool) -> Self {
         Self {
             follows_all,
@@ -170,7 +172,7 @@ impl Tracker {
         }
     }
 
-    /// Profiles a process that exists.
+    /// Starts profiling an existing process.
     pub(crate) fn add(&mut self, pid: u32, seen: &Seen) {
         let process = self.processes.entry(pid).or_default();
         let described_ns = process.described_ns;
@@ -192,7 +194,7 @@ impl Tracker {
         }
     }
 
-    /// Takes note of an event; says whether it is of a profiled process.
+    /// Applies an event; returns what to do with it.
     pub(crate) fn apply(&mut self, event: &Sideband) -> Verdict {
         match event {
             Sideband::Mmap(mmap) => self.mmap(mmap),
@@ -203,8 +205,9 @@ impl Tracker {
         }
     }
 
-    /// Where words of a sample's stack may point to beside that stack: where its process had something mapped. Nearly any four
-    /// bytes point into a mapping of a 32-bit process that has much mapped, so it is where there was code for those.
+    /// Where words of a sample's stack may point to besides that stack: anything that its process had mapped. For
+    /// 32-bit code, only where there was code: nearly any four bytes point into a mapping of a 32-bit process with many
+    /// mappings.
     pub(crate) fn ranges(&self, sample: &Sample) -> &Arc<MappingRanges> {
         let mapped = match (
             self.former.get(&sample.pid).and_then(|former| former_at(former, sample.time_ns)),
@@ -217,9 +220,9 @@ impl Tracker {
         if sample.user_regs.is_some_and(|regs| regs.abi == Abi::Bits32) { &mapped.code } else { &mapped.all }
     }
 
-    /// Forgets what no sample can need any more: call it when all samples up to `cut_ns` have been seen.
+    /// Forgets what no sample can need any more: call it when all samples up to `cut_ns` have been read.
     pub(crate) fn forget_ended(&mut self, cut_ns: u64) {
-        // A sample may be a little behind the events: what has ended since the last look is kept until the next one.
+        // A sample may be a little behind the events: what has ended since the last call is kept until the next one.
         let seen_ns = std::mem::replace(&mut self.seen_ns, cut_ns);
         self.former.retain(|_, former| {
             former.retain(|former| former.until_ns > seen_ns);
@@ -232,7 +235,7 @@ impl Tracker {
         }
     }
 
-    /// Processes of which nothing is told any more since they executed a program with other rights.
+    /// Processes without further events since they executed a program with other rights.
     pub(crate) fn n_left_by_exec(&self) -> u64 {
         self.n_left_by_exec
     }
@@ -242,17 +245,17 @@ impl Tracker {
         self.follows_all
     }
 
-    /// Whether the process is profiled, as far as is known.
+    /// Whether the process is profiled, as far as known.
     pub(crate) fn follows(&self, pid: u32) -> bool {
         self.follows_all || self.knows(pid)
     }
 
-    /// Whether there is something to know of the process.
+    /// Whether anything is known about the process.
     pub(crate) fn knows(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
     }
 
-    /// What is known of what the process has mapped.
+    /// How much is known of the process's mappings.
     pub(crate) fn known_of(&self, pid: u32) -> Known {
         match self.processes.get(&pid).filter(|process| process.described_ns.is_some()) {
             None => Known::Nothing,
@@ -261,7 +264,7 @@ impl Tracker {
         }
     }
 
-    /// A profiled process. One that nothing told of yet has at least its first thread.
+    /// A profiled process. One that no event has reported yet has at least its first thread.
     fn known(&mut self, pid: u32) -> Option<&mut Process> {
         known(&mut self.processes, self.follows_all, pid)
     }
@@ -278,7 +281,7 @@ impl Tracker {
         } else if let Some(former) =
             self.former.get_mut(&mmap.pid).and_then(|all| all.iter_mut().find(|former| mmap.time_ns < former.until_ns))
         {
-            // What `/proc` has shown already counted for samples before.
+            // Already shown by `/proc`, but valid for earlier samples.
             add_range(&mut former.mapped.all, mmap.start, end);
             if is_code {
                 add_range(&mut former.mapped.code, mmap.start, end);
@@ -290,9 +293,9 @@ impl Tracker {
             Arc::make_mut(&mut process.mapped.code).remove(mmap.start, end);
         }
         process.has_missed |= is_new && !mmap.synthesized && (is_full || is_untold(mmap));
-        // What `/proc` showed first is written whole: what was there before is not known.
+        // The first mappings from `/proc` are all written: what was there before is unknown.
         let is_of_use = is_code || was_code || (mmap.synthesized && !process.is_anew);
-        // As from a program that loads and unloads a library without end.
+        // A repeated mapping, as by a program that loads and unloads a library endlessly.
         let mapped = Mapped::of(mmap);
         let is_as_before = !mmap.synthesized && process.latest.contains(&mapped);
         if is_of_use && !is_as_before {
@@ -327,7 +330,7 @@ impl Tracker {
     fn fork(&mut self, fork: &Fork) -> Verdict {
         let is_thread = fork.pid == fork.parent_pid;
         let Some(parent) = known(&mut self.processes, self.follows_all, fork.parent_pid) else {
-            // The number may have been that of a profiled process; but a command's own fork is no such case.
+            // The PID may have been that of a profiled process; a command's own fork is no such case.
             let is_other = self.processes.get(&fork.pid).is_some_and(|process| process.since_ns < fork.time_ns);
             if !is_thread && is_other {
                 self.replace(fork.pid, fork.time_ns, None);
@@ -360,7 +363,7 @@ impl Tracker {
         Verdict::Keep
     }
 
-    /// A process number means another process from now on, or one that is not profiled.
+    /// From now on a PID means another process, or one that is not profiled.
     fn replace(&mut self, pid: u32, time_ns: u64, new: Option<Process>) {
         let old = match new {
             Some(new) => self.processes.insert(pid, new),
@@ -371,7 +374,7 @@ impl Tracker {
         }
     }
 
-    /// A process number meant another process, or another program, from then on, which `/proc` has shown already.
+    /// Records that from then on a PID meant another process or program, which `/proc` has already shown.
     fn replace_former(&mut self, pid: u32, time_ns: u64, described_ns: Option<u64>, mapped: Mappings) {
         let Some(all) = self.former.get_mut(&pid) else { return };
         if let Some((n, former)) = all.iter_mut().enumerate().find(|(_, former)| time_ns < former.until_ns) {
@@ -380,7 +383,7 @@ impl Tracker {
         }
     }
 
-    /// Keeps what was mapped until now, for samples that are seen later.
+    /// Keeps what was mapped until now, for samples that are read later.
     fn keep(&mut self, pid: u32, former: Former) {
         self.former.entry(pid).or_default().push(former);
     }
@@ -414,10 +417,11 @@ fn known(processes: &mut FxHashMap<u32, Process>, follows_all: bool, pid: u32) -
 }
 
 impl Process {
-    /// What a child has mapped at its fork; whether everything is in there, and whether nothing else is.
+    /// What a child has mapped at its fork; whether that is complete, and whether it is exact.
     ///
-    /// `former` is what this process, the parent, had mapped. If `/proc` was read after the fork, that counts: the parent may
-    /// have executed another program in between. If it was being read, the child has some of that and some of what was read.
+    /// `former` is what this process, the parent, had mapped. If `/proc` was read after the fork, that counts: the
+    /// parent may have executed another program in between. If it was being read, the child has some of that and some
+    /// of what was read.
     fn at_fork(&self, former: &[Former], fork_ns: u64) -> (Mappings, bool, bool) {
         let is_known = |described_ns: Option<u64>| described_ns.is_some_and(|described_ns| described_ns <= fork_ns);
         let is_being_read = self.described_ns.is_some_and(|described_ns| fork_ns < described_ns);
@@ -435,12 +439,12 @@ impl Process {
     }
 }
 
-/// What was mapped before, if that counts at this time.
+/// The earlier mappings, if they are valid at this time.
 fn former_at(former: &[Former], time_ns: u64) -> Option<&Former> {
     former.iter().find(|former| time_ns < former.until_ns)
 }
 
-/// Adds a range; says whether there were too many.
+/// Adds a range; returns whether there were too many.
 fn add_range(ranges: &mut Arc<MappingRanges>, start: u64, end: u64) -> bool {
     if ranges.covers(start, end) {
         return false;

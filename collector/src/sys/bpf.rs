@@ -1,23 +1,23 @@
-//! What libbpf-rs has no safe function for.
+//! Functions of libbpf for which libbpf-rs has no safe wrapper.
 
 use libbpf_rs::libbpf_sys;
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A type that any bytes of its size are a value of.
+/// A type for which any bytes of its size are a valid value.
 ///
 /// # Safety
-/// The type must be `repr(C)` and hold integers only.
+/// The type must be `repr(C)` and contain only integers.
 pub(crate) unsafe trait Pod: Copy {}
 
-/// The value at the start of `bytes`, or `None` if they are too few.
+/// Reads a value from the start of `bytes`; `None` if they are too few.
 pub(crate) fn read_pod<T: Pod>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: the slice holds as many bytes as the value needs, alignment is not asked for, and `Pod` says that any
-    // bytes will do.
+    // SAFETY: the slice holds as many bytes as the value needs, no alignment is required, and `Pod` means that any
+    //         bytes are valid.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
@@ -30,14 +30,14 @@ unsafe impl Pod for crate::bpf::types::cfi_miss {}
 // SAFETY: likewise.
 unsafe impl Pod for crate::bpf::types::open_wait {}
 
-/// Keeps the kernel's run-time statistics of BPF programs switched on while it lives.
+/// Keeps the kernel's run-time statistics of BPF programs enabled while it lives.
 #[derive(Debug)]
 pub(crate) struct StatisticsGuard {
     _fd: OwnedFd,
 }
 
 impl StatisticsGuard {
-    /// `None` where the kernel refuses (`CAP_SYS_ADMIN` is needed).
+    /// `None` if the kernel refuses (`CAP_SYS_ADMIN` is needed).
     pub(crate) fn enable() -> Option<Self> {
         // SAFETY: no pointers; the result is checked.
         let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
@@ -46,12 +46,12 @@ impl StatisticsGuard {
     }
 }
 
-/// How often and how long a program ran while statistics were on.
+/// How often and how long a program ran while statistics were enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ProgramStatistics {
     pub(crate) run_ns: u64,
     pub(crate) runs: u64,
-    /// How often it was not run because a program ran already on that CPU, statistics or not.
+    /// How often it was skipped because a program was already running on that CPU; counted even without statistics.
     pub(crate) misses: u64,
 }
 
@@ -68,12 +68,13 @@ pub(crate) fn program_statistics(program: BorrowedFd<'_>) -> io::Result<ProgramS
     Ok(ProgramStatistics { run_ns: info.run_time_ns, runs: info.run_cnt, misses: info.recursion_misses })
 }
 
-/// Waits until no BPF program runs that was detached before: they run without being preempted, and the kernel waits for all
-/// such code. Where it refuses to (with `nohz_full`), one may still be at work; then the balance shows it.
+/// Waits until no BPF program that was detached before is still running: they run without being preempted, and the
+/// kernel waits for all such code. If it refuses to (with `nohz_full`), one may still be running; then the balance
+/// shows it.
 pub(crate) fn wait_for_programs() {
     // SAFETY: the call takes no pointers.
     let _ = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
 }
 
-/// Storage for libbpf's object; named here because libbpf-rs wants it uninitialised.
+/// Storage for libbpf's object; libbpf-rs wants it uninitialised.
 pub(crate) type ObjectStorage = MaybeUninit<libbpf_rs::OpenObject>;

@@ -1,4 +1,4 @@
-//! A command that exists but does not run yet.
+//! A command that has been forked but does not run yet.
 
 use super::OpenFiles;
 use std::ffi::CString;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Why a command did not start.
 #[derive(Debug)]
 pub(crate) enum ChildError {
-    /// The process could not be made, or could not be held.
+    /// The process could not be created or held.
     Fork(io::Error),
     /// `execve` failed.
     Exec(io::Error),
@@ -18,7 +18,8 @@ pub(crate) enum ChildError {
 
 /// A child that waits to become a command.
 ///
-/// It has been forked, and executes nothing but a `read` until it is released. Dropped before that it exits.
+/// It has been forked, and executes nothing but a `read` until it is released. If this value is dropped before that, it
+/// exits.
 #[derive(Debug)]
 pub(crate) struct HeldChild {
     pid: u32,
@@ -28,8 +29,8 @@ pub(crate) struct HeldChild {
 }
 
 impl HeldChild {
-    /// Forks a child that will execute `program` with `arguments` (the program's name first), the environment of this
-    /// process, and its limit of `open_files` as it was.
+    /// Forks a child that will execute `program` with `arguments` (the program's name first), with the environment of
+    /// this process and its original limit of `open_files`.
     pub(crate) fn spawn(program: &Path, arguments: &[CString], open_files: &OpenFiles) -> Result<Self, ChildError> {
         let program = CString::new(program.as_os_str().as_bytes())
             .map_err(|_| ChildError::Exec(io::Error::from_raw_os_error(libc::ENOENT)))?;
@@ -54,7 +55,7 @@ impl HeldChild {
         self.pid
     }
 
-    /// Lets it execute its command; returns when it does, or has failed to.
+    /// Lets the child execute its command; returns when it has done so, or failed to.
     pub(crate) fn release(&mut self) -> Result<(), ChildError> {
         let go = [1u8];
         self.is_released = true;
@@ -116,11 +117,11 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, unsafe { OwnedFd::from_raw_fd(write) }))
 }
 
-/// The child's side: waits for one byte, then executes the command. Signals are as a fresh process has them: Rust
+/// The child's side: waits for one byte, then executes the command. Signals are set up as in a fresh process: Rust
 /// programs ignore SIGPIPE, and commands must not inherit that.
 ///
 /// # Safety
-/// To be called in a child only; `argv` must be a null-terminated array of strings.
+/// Call it only in a child; `argv` must be a null-terminated array of strings.
 unsafe fn become_command(
     program: &CString,
     argv: &[*const libc::c_char],

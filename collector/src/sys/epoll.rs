@@ -1,17 +1,17 @@
-//! Waiting for several descriptors.
+//! Waiting for several file descriptors.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Waits until one of many descriptors is readable. Which one does not matter to us: everything is looked at.
+/// Waits until one of many file descriptors is readable. Which one does not matter: the caller checks everything.
 #[derive(Debug)]
 pub(crate) struct Poller {
     epoll: OwnedFd,
 }
 
 impl Poller {
-    /// A poller that waits for nothing yet.
+    /// Creates a poller without descriptors.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointers; the result is checked.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -22,12 +22,12 @@ impl Poller {
         Ok(Self { epoll: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Waits for `fd` too: each time it becomes readable, not as long as it is.
+    /// Adds `fd`, edge-triggered.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.add_raw(fd.as_raw_fd())
     }
 
-    /// Likewise for a descriptor that libbpf owns and lends as a number.
+    /// Likewise for a file descriptor owned by libbpf and passed as a number.
     pub(crate) fn add_raw(&self, fd: RawFd) -> io::Result<()> {
         let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET).cast_unsigned(), u64: 0 };
         let epoll = self.epoll.as_raw_fd();
@@ -36,7 +36,7 @@ impl Poller {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Waits until something happens, a signal comes, or the time is over.
+    /// Waits until a descriptor is readable, a signal arrives, or the timeout expires.
     pub(crate) fn wait(&self, timeout: Duration) -> io::Result<()> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let timeout_ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);

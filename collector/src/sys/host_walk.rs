@@ -1,4 +1,4 @@
-//! The kernel's walk by call frame information, compiled for this machine.
+//! The kernel's walk by call frame information, compiled for the host.
 
 use crate::bpf::types::{cfi_end, cfi_frame, limit};
 use fpprof_recording::model::CfiFrame;
@@ -25,8 +25,8 @@ unsafe extern "C" {
 
 const MAX_FRAMES: usize = limit::MAX_FRAMES.0 as usize;
 
-/// Walks from these registers (ip, sp, fp) over the bytes of a stack from `start` up, and gives `enum cfi_end` and the frames: all
-/// of a complete walk, or none. `rule` gives the rule of the code at an address.
+/// Walks from these registers (ip, sp, fp) over stack bytes starting at `start`; returns `enum cfi_end` and all frames
+/// of a complete walk, or none. `rule` returns the rule of the code at an address.
 pub(crate) fn host_walk<R: FnMut(u64) -> Option<u64>>(
     registers: [u64; 3],
     copy: &[u8],

@@ -1,7 +1,8 @@
-//! The system calls: the only place beside `bpf` with `unsafe` code. Everything above is safe Rust.
+//! The system calls: with `bpf`, the only place with `unsafe` code. Everything above is safe Rust.
 //!
-//! Over `libc`, not `rustix`: most of them (`perf_event_open`, `bpf`, `fork` with a held child, signal handlers, rings that
-//! the kernel writes) are not in it or need `unsafe` all the same, and what is left is some twenty lines each.
+//! Uses `libc`, not `rustix`: most of the calls (`perf_event_open`, `bpf`, `fork` with a held child, signal handlers,
+//! rings that the kernel writes) are missing there or need `unsafe` all the same, and the rest are some twenty lines
+//! each.
 
 mod bpf;
 mod child;

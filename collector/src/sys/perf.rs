@@ -7,26 +7,26 @@ use perf_event_open_sys::bindings;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// An open perf event of one CPU.
+/// An open perf event, of a CPU or a thread.
 #[derive(Debug)]
 pub(crate) struct PerfEvent {
     fd: OwnedFd,
 }
 
-/// What a record of a process event carries behind its own fields, see `sideband::parse`.
+/// What follows the fields of a process event record; see `sideband::parse`.
 const SAMPLE_ID: u64 = (bindings::PERF_SAMPLE_TID
     | bindings::PERF_SAMPLE_TIME
     | bindings::PERF_SAMPLE_CPU
     | bindings::PERF_SAMPLE_IDENTIFIER) as u64;
 
 impl PerfEvent {
-    /// Opens the sampling event of a CPU, disabled. A tracepoint's or a probe's program runs on all of them, and from
-    /// [`Self::set_bpf`] on.
+    /// Opens the sampling event of a CPU, disabled. For a tracepoint or a probe, the program runs on all CPUs, starting
+    /// with [`Self::set_bpf`].
     pub(crate) fn sampling(cpu: u32, event: &Event, sampling: Sampling) -> io::Result<Self> {
         Self::open(&mut Self::sampling_attr(event, sampling), None, cpu)
     }
 
-    /// Opens a sampling event of the calling thread on any CPU, disabled. Its interrupts do nothing.
+    /// Opens a sampling event for the calling thread on any CPU, disabled. Its interrupts do nothing.
     pub(crate) fn of_this_thread(event: &Event, sampling: Sampling) -> io::Result<Self> {
         Self::open_for(&mut Self::sampling_attr(event, sampling), 0, -1)
     }
@@ -45,18 +45,18 @@ impl PerfEvent {
             }
             Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
         }
-        // A CPU that sleeps counts no jiffies: after as many interrupts as one may take in a jiffy it would be throttled,
-        // until it has something to do again and beyond.
+        // An idle CPU has no jiffies: after as many interrupts as are allowed in one jiffy, the event would be
+        // throttled until the CPU is busy again, and longer.
         attr.set_exclude_idle(u64::from(event.is_timer()));
         attr
     }
 
-    /// Opens an event of a CPU that does nothing but report what processes do, disabled.
+    /// Opens an event of a CPU that only reports what processes do, disabled.
     pub(crate) fn sideband(cpu: u32, wakeup_bytes: u32) -> io::Result<Self> {
         Self::open_counting_lost(Self::sideband_attr(wakeup_bytes), None, cpu)
     }
 
-    /// Likewise for one thread on that CPU and all that will descend from it. Any user may, for processes of theirs.
+    /// Likewise for one thread on that CPU and its future descendants. Any user may do that for their own processes.
     pub(crate) fn thread_sideband(tid: u32, cpu: u32, wakeup_bytes: u32) -> io::Result<Self> {
         let mut attr = Self::sideband_attr(wakeup_bytes);
         attr.set_inherit(1);
@@ -65,7 +65,7 @@ impl PerfEvent {
         Self::open_counting_lost(attr, Some(tid), cpu)
     }
 
-    /// So that [`Self::lost`] says something, where the kernel counts: Linux 6.0 and later.
+    /// Opens an event for which [`Self::lost`] works, if the kernel supports it: Linux 6.0 and later.
     fn open_counting_lost(mut attr: bindings::perf_event_attr, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
         attr.read_format |= u64::from(bindings::PERF_FORMAT_LOST);
         Self::open(&mut attr, tid, cpu).or_else(|error| {
@@ -102,7 +102,7 @@ impl PerfEvent {
         attr
     }
 
-    /// Of one thread on a CPU, or of all that runs there.
+    /// Opens an event for one thread on a CPU, or for everything that runs there.
     pub(super) fn open(attr: &mut bindings::perf_event_attr, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
         let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
         let cpu = i32::try_from(cpu).map_err(invalid)?;
@@ -135,24 +135,24 @@ impl PerfEvent {
         Self::check(unsafe { sys::ioctls::SET_OUTPUT(self.fd.as_raw_fd(), other.fd.as_raw_fd()) })
     }
 
-    /// Lets the event fire.
+    /// Enables the event.
     pub(crate) fn enable(&self) -> io::Result<()> {
         // SAFETY: no pointers; the result is checked.
         Self::check(unsafe { sys::ioctls::ENABLE(self.fd.as_raw_fd(), 0) })
     }
 
-    /// Stops the event; when this returns, nothing of it runs any more.
+    /// Disables the event; when this returns, none of its handlers runs any more.
     pub(crate) fn disable(&self) -> io::Result<()> {
         // SAFETY: no pointers; the result is checked.
         Self::check(unsafe { sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
     }
 
-    /// What the event, and all that inherited it, has counted.
+    /// The count of the event and of all events that inherited it.
     pub(crate) fn count(&self) -> Option<Count> {
         self.read().map(|(count, _)| count)
     }
 
-    /// Its records that found no room. `None` where the kernel does not count them.
+    /// Number of its records that were lost for lack of room. `None` if the kernel does not count them.
     pub(crate) fn lost(&self) -> Option<u64> {
         self.read()?.1
     }
@@ -175,13 +175,13 @@ impl PerfEvent {
     }
 }
 
-/// What an event has counted, and in what part of the time.
+/// The count of an event, and the time it was counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) value: u64,
-    /// Since it was enabled.
+    /// Time it was enabled.
     pub(crate) enabled_ns: u64,
-    /// Of that, while it had a counter of the processor to itself.
+    /// Of that, the time it had a hardware counter.
     pub(crate) running_ns: u64,
 }
 

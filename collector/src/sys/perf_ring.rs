@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The ring buffer of a perf event: one page of control words, then the data.
+/// The ring buffer of a perf event: one control page, then the data.
 #[derive(Debug)]
 pub(crate) struct PerfRing {
     start: NonNull<u8>,
@@ -18,7 +18,7 @@ pub(crate) struct PerfRing {
 }
 
 impl PerfRing {
-    /// Maps a ring of `data_bytes` (a power of two of pages) for `event`.
+    /// Maps a ring of `data_bytes` (a power-of-two number of pages) for `event`.
     pub(crate) fn new(event: &PerfEvent, data_bytes: usize) -> io::Result<Self> {
         let page_bytes = page_bytes()?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -40,7 +40,7 @@ impl PerfRing {
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
-    /// Appends all that is new to `out` and gives the room back to the kernel.
+    /// Appends all new records to `out` and returns their room to the kernel.
     pub(crate) fn drain(&mut self, out: &mut Vec<u8>) {
         let head = self.control(offset_of!(perf_event_mmap_page, data_head)).load(Ordering::Acquire);
         let tail_word = self.control(offset_of!(perf_event_mmap_page, data_tail));
@@ -54,18 +54,18 @@ impl PerfRing {
         tail_word.store(head, Ordering::Release);
     }
 
-    /// Up to where the kernel has written, counted from the beginning.
+    /// Total bytes written by the kernel.
     pub(crate) fn head(&self) -> u64 {
         self.control(offset_of!(perf_event_mmap_page, data_head)).load(Ordering::Acquire)
     }
 
-    /// Up to where the room was given back.
+    /// Total bytes returned to the kernel.
     pub(crate) fn tail(&self) -> u64 {
         self.control(offset_of!(perf_event_mmap_page, data_tail)).load(Ordering::Relaxed)
     }
 
-    /// The record at `at`, which lies before `head`; in `scratch` if the ring's end cuts it in two. `None` if there is
-    /// none, or what is there cannot be one.
+    /// The record at `at`, which is before `head`; copied to `scratch` if it wraps around the ring's end. `None` if
+    /// there is none, or if it is malformed.
     pub(crate) fn record<'a>(&'a self, at: u64, head: u64, scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         const HEADER_BYTES: usize = 8;
         let left = usize::try_from(head.checked_sub(at)?).ok()?.min(self.data_bytes);
@@ -89,12 +89,12 @@ impl PerfRing {
         Some(scratch)
     }
 
-    /// Gives what lies before `at` back to the kernel. Taken by `&mut`: no record is borrowed any more.
+    /// Returns the room before `at` to the kernel. `&mut` ensures that no record is borrowed any more.
     pub(crate) fn release(&mut self, at: u64) {
         self.control(offset_of!(perf_event_mmap_page, data_tail)).store(at, Ordering::Release);
     }
 
-    /// Bytes of data it holds at most.
+    /// Size of the data area, bytes.
     pub(crate) fn data_bytes(&self) -> usize {
         self.data_bytes
     }

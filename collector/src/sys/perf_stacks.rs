@@ -7,25 +7,25 @@ use fpprof_recording::model::{Abi, CaptureMode, MAX_REGISTERS, Sampling, UserReg
 use perf_event_open_sys::bindings;
 use std::io;
 
-/// What a sampling event with stacks is to do.
+/// Settings of a sampling event with stacks.
 #[derive(Debug, Clone)]
 pub(crate) struct StackEvent {
     pub(crate) event: Event,
     pub(crate) sampling: Sampling,
     pub(crate) mode: CaptureMode,
-    /// Take the kernel's chain too.
+    /// Also take the kernel's chain.
     pub(crate) kernel_stacks: bool,
-    /// Do not fire in the kernel at all: all that ordinary users may.
+    /// Do not fire in the kernel: the only events ordinary users may open.
     pub(crate) excludes_kernel: bool,
-    /// Begin with the thread's next exec, rather than by [`PerfEvent::enable`].
+    /// Start with the thread's next exec, rather than by [`PerfEvent::enable`].
     pub(crate) starts_on_exec: bool,
-    /// So many bytes in the ring wake the reader.
+    /// Bytes in the ring that wake the reader.
     pub(crate) wakeup_bytes: u32,
-    /// Let the kernel count what it loses (since 6.0); else only its records say so.
+    /// Let the kernel count losses (since 6.0); else they only appear in records.
     pub(crate) counts_lost: bool,
 }
 
-/// What a sample holds, in the order of the bits of `enum perf_event_sample_format` but for the first, see
+/// What a sample contains, in the order of the bits of `enum perf_event_sample_format` except for the first; see
 /// `perf_event::decode`.
 const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_IDENTIFIER
     | bindings::PERF_SAMPLE_IP
@@ -34,7 +34,7 @@ const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_IDENTIFIER
     | bindings::PERF_SAMPLE_CPU
     | bindings::PERF_SAMPLE_PERIOD) as u64;
 
-/// perf's registers that samples of this mode have: all that a recording has; in mode `fp` what it keeps there.
+/// The registers in samples of this mode, as perf's bits: all that a recording has; in mode `fp` those that it keeps.
 pub(crate) fn user_registers(mode: CaptureMode) -> u64 {
     let all = UserRegs::new(NATIVE, Abi::Bits64, &[1; MAX_REGISTERS]);
     let wanted = if mode == CaptureMode::Fp { all.of_leaf() } else { Some(all) };
@@ -43,8 +43,8 @@ pub(crate) fn user_registers(mode: CaptureMode) -> u64 {
 }
 
 impl PerfEvent {
-    /// Opens an event with stacks for a thread and all that will descend from it, or for all that runs, on one CPU.
-    /// It is disabled.
+    /// Opens a disabled event with stacks on one CPU, for a thread and its future descendants, or for everything that
+    /// runs there.
     pub(crate) fn stacks(spec: &StackEvent, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
         let mut attr = Self::sampling_attr(&spec.event, spec.sampling);
         let takes_chain = spec.mode.has_frame_pointers();

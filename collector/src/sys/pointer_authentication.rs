@@ -1,11 +1,11 @@
-//! Where a return address holds its signature.
+//! The position of the signature in a return address.
 
-/// The bits of a user address: those that the processor leaves when it takes the signature out of a return address whose
-/// bits are all set. Of a processor that signs nothing all but the tag in the top byte.
+/// The address bits of a user address: those that the processor keeps when it strips the signature from a return
+/// address whose bits are all set. On a processor without pointer authentication, all but the tag in the top byte.
 ///
 /// # Sources
 /// Arm Architecture Reference Manual, `XPACLRI`, a hint that does nothing without pointer authentication; Linux
-/// `Documentation/arch/arm64/pointer-authentication.rst` and `tagged-address-abi.rst`. Bit 55 tells the kernel's addresses.
+/// `Documentation/arch/arm64/pointer-authentication.rst` and `tagged-address-abi.rst`. Bit 55 marks kernel addresses.
 pub(crate) fn code_address_bits() -> u64 {
     const ALL: u64 = (1 << 55) - 1;
     let mut address = ALL;
@@ -27,7 +27,7 @@ pub(crate) fn code_address_bits() -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that addresses of code lie within the bits, which are the lowest ones and no more than there are without a
+    /// Check that code addresses are within the bits, and that these are the lowest ones and no more than without a
     /// tag.
     #[test]
     fn code_lies_within_the_bits() {

@@ -18,8 +18,8 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
-/// `CLOCK_MONOTONIC`, the clock of all times in a recording, nanoseconds. As the kernel's events have it: in a time
-/// namespace it reads otherwise.
+/// `CLOCK_MONOTONIC`, the clock of all times in a recording, nanoseconds. Corrected for the time namespace, to match
+/// the kernel's events.
 pub(crate) fn monotonic_ns() -> u64 {
     static OFFSET_NS: OnceLock<i64> = OnceLock::new();
     let offsets = || std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
@@ -27,8 +27,8 @@ pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC).wrapping_sub(offset_ns.cast_unsigned())
 }
 
-/// What a time namespace adds to `CLOCK_MONOTONIC`, of the text of `timens_offsets`, see `time_namespaces(7)`; it cannot change
-/// for a process that is in it.
+/// The offset that a time namespace adds to `CLOCK_MONOTONIC`, from the text of `timens_offsets`, see
+/// `time_namespaces(7)`; it cannot change for a process in the namespace.
 fn monotonic_offset_ns(offsets: &str) -> Option<i64> {
     let of = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
@@ -58,7 +58,7 @@ pub(super) fn page_bytes() -> io::Result<usize> {
     usize::try_from(bytes).map_err(|_| io::Error::last_os_error())
 }
 
-/// What this process has used so far.
+/// Resource usage of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rusage {
     pub(crate) user_ns: u64,
@@ -72,7 +72,7 @@ impl Rusage {
     }
 }
 
-/// What this process, all its threads together, has used so far.
+/// Resource usage of this process so far, all threads together.
 pub(crate) fn rusage() -> Rusage {
     // SAFETY: all zeroes is a value of this C struct of integers.
     let mut usage: libc::rusage = unsafe { zeroed() };
@@ -89,7 +89,7 @@ pub(crate) fn rusage() -> Rusage {
     }
 }
 
-/// Lets the calling thread, and those it starts, run before all that have no real-time priority.
+/// Gives the calling thread, and those it starts, precedence over all threads without real-time priority.
 ///
 /// # Sources
 /// sched(7): `SCHED_FIFO`.
@@ -110,7 +110,7 @@ pub(crate) fn is_secure_execution() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Reads memory of another process; gives how many bytes from the start on could be read.
+/// Reads memory of another process; returns how many bytes from the start could be read.
 pub(crate) fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> usize {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: into.len() };
@@ -120,7 +120,7 @@ pub(crate) fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> usize {
     usize::try_from(read).unwrap_or(0)
 }
 
-/// Whether two processes have the same memory; not where one is gone or the kernel does not tell.
+/// Whether two processes share their memory; `false` if one is gone or the kernel does not tell.
 ///
 /// # Sources
 /// kcmp(2); `KCMP_VM` in the kernel's `include/uapi/linux/kcmp.h`.
@@ -131,7 +131,7 @@ pub(crate) fn share_memory(one: u32, other: u32) -> bool {
     unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
 }
 
-/// A descriptor that becomes readable when the process ends.
+/// A file descriptor that becomes readable when the process ends.
 pub(crate) fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is checked.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) };
@@ -147,7 +147,7 @@ pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 
-/// Sends SIGTERM to the process behind a pidfd; that it is gone already is no error.
+/// Sends SIGTERM to the process behind a pidfd; no error if it is already gone.
 pub(crate) fn terminate(pidfd: &OwnedFd) -> io::Result<()> {
     // SAFETY: no pointers that are followed (siginfo may be null); the result is checked.
     let result = unsafe {
@@ -168,7 +168,7 @@ pub(crate) fn try_wait(pid: u32) -> io::Result<Option<i32>> {
     Ok((ended == pid).then_some(status))
 }
 
-/// How many files this process may open. Dropped, it leaves the limit as it was.
+/// The limit of open files of this process. Dropping the value restores it.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     before: libc::rlimit,
@@ -176,7 +176,7 @@ pub(crate) struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// Raises the limit as far as it may go.
+    /// Raises the soft limit to the hard limit.
     pub(crate) fn raise() -> Self {
         // SAFETY: all zeroes is a value of this C struct of integers.
         let mut before: libc::rlimit = unsafe { zeroed() };
@@ -188,12 +188,12 @@ impl OpenFiles {
         Self { before, now: if is_raised { now } else { before } }
     }
 
-    /// The limit now.
+    /// The current limit.
     pub(crate) fn limit(&self) -> u64 {
         self.now.rlim_cur
     }
 
-    /// The limit as it was, for a command that must not notice. Async-signal-safe.
+    /// Restores the original limit, for a command. Async-signal-safe.
     pub(super) fn restore(&self) {
         // SAFETY: `before` is readable. It was the limit already: nothing can be wrong with it.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.before) };

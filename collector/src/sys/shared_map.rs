@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// The values of a BPF array map, mapped into this process. The kernel writes them while we look.
+/// The values of a BPF array map, mapped into this process. The kernel may write them at any time.
 #[derive(Debug)]
 pub(crate) struct SharedMap {
     start: NonNull<u8>,
@@ -16,7 +16,7 @@ pub(crate) struct SharedMap {
 unsafe impl Send for SharedMap {}
 
 impl SharedMap {
-    /// Maps `len` bytes of the map behind `fd`; for writing too if asked.
+    /// Maps `len` bytes of the map behind `fd`, optionally for writing.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize, is_writable: bool) -> io::Result<Self> {
         let prot = if is_writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
@@ -28,8 +28,8 @@ impl SharedMap {
         Ok(Self { start, len })
     }
 
-    /// The bytes at `offset`; `None` outside the map. The caller asks only for bytes that BPF has handed over (behind
-    /// the head it published, before the tail it was given), which it does not write again until they are given back.
+    /// The bytes at `offset`; `None` outside the map. The caller must only ask for bytes that BPF has handed over (from
+    /// the tail to the head it published), which it does not write again until they are returned.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> Option<&[u8]> {
         if offset.checked_add(len)? > self.len {
             return None;
@@ -40,7 +40,7 @@ impl SharedMap {
         Some(unsafe { std::slice::from_raw_parts(start, len) })
     }
 
-    /// The word at `offset` that both sides use; `None` outside the map or when it is not aligned.
+    /// The word at `offset`, which both sides access; `None` if it is outside the map or not aligned.
     pub(crate) fn word(&self, offset: usize) -> Option<&AtomicU64> {
         if offset.checked_add(8)? > self.len || !offset.is_multiple_of(8) {
             return None;

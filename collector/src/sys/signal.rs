@@ -1,4 +1,4 @@
-//! Being told to stop.
+//! The stop flag and the signals that set it.
 
 use std::io;
 use std::mem::zeroed;
@@ -13,14 +13,14 @@ pub struct StopFlag {
     wake: OwnedFd,
 }
 
-/// The one flag that signals set.
+/// The flag that signals set.
 static FLAG: OnceLock<StopFlag> = OnceLock::new();
 
 impl StopFlag {
-    /// A flag that nothing sets but [`StopFlag::stop`].
+    /// A flag that only [`StopFlag::stop`] sets.
     ///
     /// # Errors
-    /// When the kernel gives no more descriptors.
+    /// If no more file descriptors are available.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers; the result is checked.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -31,11 +31,11 @@ impl StopFlag {
         Ok(Self { signal: AtomicI32::new(0), wake: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// The flag that SIGINT and SIGTERM set from now on, and SIGHUP unless it is ignored, as nohup(1) has it. All calls
-    /// give the same one. A limit to the size of files (SIGXFSZ) is an error of writing from now on.
+    /// The flag that SIGINT and SIGTERM set from now on, and SIGHUP unless it is ignored, as under nohup(1). All calls
+    /// return the same flag. Exceeding the limit of file size (SIGXFSZ) becomes a write error from now on.
     ///
     /// # Errors
-    /// When a handler cannot be installed, or the kernel gives no more descriptors.
+    /// If a handler cannot be installed, or no more file descriptors are available.
     pub fn on_signals() -> io::Result<&'static Self> {
         let flag = match FLAG.get() {
             Some(flag) => flag,
@@ -49,7 +49,7 @@ impl StopFlag {
                 install(signal, on_signal)?;
             }
         }
-        // A handler, since a command would inherit that the signal is ignored.
+        // A handler rather than SIG_IGN, which a command would inherit.
         install(libc::SIGXFSZ, on_nothing)?;
         Ok(flag)
     }
@@ -62,7 +62,7 @@ impl StopFlag {
         unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// The signal that told us to stop.
+    /// The signal that set the flag.
     #[must_use]
     pub fn signal(&self) -> Option<i32> {
         Some(self.signal.load(Ordering::Acquire)).filter(|&signal| signal != 0)

@@ -1,10 +1,10 @@
-//! What the kernel says of its devices, of which CPUs are some.
+//! The kernel's messages about devices, including CPUs.
 
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Messages of the kernel about devices.
+/// A socket for the kernel's messages about devices.
 ///
 /// # Sources
 /// `NETLINK_KOBJECT_UEVENT` in netlink(7); `lib/kobject_uevent.c`: `ACTION@DEVPATH`, a zero byte, and more.
@@ -13,13 +13,13 @@ pub(crate) struct Uevents {
     socket: OwnedFd,
 }
 
-/// Group 1 is what the kernel itself sends; group 2 is udev's.
+/// Multicast group 1 is the kernel's; group 2 is udev's.
 const FROM_KERNEL: u32 = 1;
 /// `UEVENT_BUFFER_SIZE` and room for the rest.
 const MESSAGE_BYTES: usize = 8192;
 
 impl Uevents {
-    /// Listens from now on.
+    /// Starts listening.
     pub(crate) fn listen() -> io::Result<Self> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers; the result is checked.
@@ -40,8 +40,8 @@ impl Uevents {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(Self { socket }) }
     }
 
-    /// The next message, cut to its first bytes; `None` when there is none. That messages were lost counts as one about
-    /// everything, which is empty.
+    /// The next message, truncated to its first bytes; `None` if there is none. Lost messages yield an empty one, which
+    /// may be about anything.
     pub(crate) fn next(&self) -> Option<Vec<u8>> {
         let mut message = vec![0u8; MESSAGE_BYTES];
         let buffer = message.as_mut_ptr().cast();

@@ -21,7 +21,7 @@ impl Bytes {
         self
     }
 
-    /// Puts a header before, and a trailer of `event` behind.
+    /// Adds a header, and the trailer of `event`.
     fn record(self, kind: u32, misc: u32, event: u64) -> Vec<u8> {
         let body = self.u32(1).u32(2).u64(1234).u64(0).u64(event).0;
         let size = u16::try_from(body.len() + 8).expect("small");
@@ -59,8 +59,8 @@ fn mapping(identity: FileIdentity) -> Body {
     })
 }
 
-/// Check that a mapping is read with device and inode, also where the kernel let the mark of somebody else's build id
-/// stand on it.
+/// Check that a mapping is read with device and inode, also if the kernel left the mark of somebody else's build ID on
+/// it.
 #[test]
 fn mappings_have_device_and_inode() {
     let identity =
@@ -71,7 +71,7 @@ fn mappings_have_device_and_inode() {
     }
 }
 
-/// Check that every other kind of record we ask for is read, one behind the other, and a kind we do not know passed over.
+/// Check that all other requested types of records are read, one after the other, and unknown ones skipped.
 #[test]
 fn other_records() {
     let comm = Bytes(Vec::new()).u32(10).u32(11).text(b"a b");
@@ -99,7 +99,7 @@ fn other_records() {
     assert_eq!(bodies, expected);
 }
 
-/// Check that bytes cut anywhere, and sizes that cannot be, end the reading without harm.
+/// Check that bytes cut anywhere, and impossible sizes, end the reading without harm.
 #[test]
 fn cut_rings_end() {
     let whole = mmap2(inode).record(bindings::PERF_RECORD_MMAP2, 0, 7);
@@ -116,7 +116,7 @@ fn cut_rings_end() {
     assert_eq!(all(&short).first(), Some(&Body::Other));
 }
 
-/// Check that whose a mapping without code is can be read from its record, and of what is none that nothing is.
+/// Check that the process of a mapping without code can be read from its record, and that other records have none.
 #[test]
 fn mappings_without_code_are_told_apart() {
     let place = |prot: u32| {

@@ -1,7 +1,8 @@
-//! Any history of a small machine, told with gaps and out of step, gives what was true.
+//! Property test: for any history of a small machine, reported incompletely and out of order, the tracker knows what
+//! was true.
 //!
-//! Events are told from some time on. `/proc` is read while the machine goes on, and what it said is told before the events
-//! of the same time. The reader looks at events up to a moment ago, and samples what ran until then.
+//! Events are reported from some time on. `/proc` is read while the machine continues, and its contents are reported
+//! before the events of the same time. The reader reads events up to a moment ago, and samples what ran until then.
 
 mod machine;
 
@@ -13,55 +14,55 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// What the reader does next.
+/// The next action of the reader.
 #[derive(Debug, Clone)]
 struct Look {
-    /// So much happens before.
+    /// Number of steps that happen before.
     pause: u8,
-    /// It looks at events so old.
+    /// Age of the newest events it reads.
     lag_ns: u64,
     /// Samples that make it read `/proc`.
     due: Vec<Due>,
-    /// So many that existed at the start have their turn.
+    /// How many of the processes that existed at the start are described.
     turns: usize,
 }
 
 #[derive(Debug, Clone)]
 struct Due {
     which: usize,
-    /// Although everything is known, as when events were lost.
+    /// Although everything is known, as if events had been lost.
     is_anew: bool,
-    /// So much happens before and between the steps of reading.
+    /// Number of steps before and between the parts of reading.
     pauses: [u8; 3],
 }
 
-/// Whom the recording is about.
+/// What the recording profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum About {
     Everything,
-    /// One that runs, and its descendants.
+    /// A running process, and its descendants.
     Process,
-    /// One that is made for the recording, and its descendants.
+    /// A process started for the recording, and its descendants.
     Command,
 }
 
-/// A machine, and a tracker that is told of it.
+/// A machine, and a tracker of its events.
 struct Run {
     machine: Machine,
-    /// The machine as it was, by nanosecond.
+    /// Past states of the machine, by nanosecond.
     past: Vec<Machine>,
     steps: std::vec::IntoIter<(u8, u8, u8)>,
     is_told: bool,
-    /// Not seen yet.
+    /// Events not read yet.
     events: Vec<Sideband>,
     tracker: Tracker,
-    /// Everything up to then has been seen.
+    /// Everything up to then has been read.
     seen_ns: u64,
-    /// Existed at the start, and have not had their turn yet.
+    /// Processes that existed at the start and have yet to be described.
     existing: Vec<u32>,
-    /// Processes, and times that are to be seen, of which what is known is kept.
+    /// Processes and times, yet to be read, for which earlier knowledge is kept.
     kept: Vec<(u32, u64)>,
-    /// Had no thread that ran when they had their turn: nothing is known of what they did before.
+    /// Processes that had no running thread when they were to be described: nothing is known of what they did before.
     ended: BTreeSet<u32>,
     pauses: [u8; 3],
 }
@@ -90,7 +91,7 @@ impl Run {
         }
     }
 
-    /// The time, which nothing else has.
+    /// A timestamp that is used nowhere else.
     fn now(&mut self) -> u64 {
         self.machine.now_ns += 1;
         self.past.push(self.machine.clone());
@@ -130,8 +131,8 @@ impl Run {
         }
     }
 
-    /// Reads of a process what `/proc` shows, as `synthesis` does, and tells the tracker. If it is described because it is
-    /// `due`, it is left as it is if it has nothing mapped any more. Says whether it could be read.
+    /// Reads what `/proc` shows of a process, as `synthesis` does, and updates the tracker. If it is described because
+    /// it is `due` but has nothing mapped any more, it is left alone. Returns whether it could be read.
     fn describe(&mut self, pid: u32, due: Option<&Due>, pauses: [u8; 3]) -> bool {
         let Some(life) = self.machine.processes.get(&pid).map(|process| process.life) else { return false };
         let since_ns = self.now();
@@ -155,7 +156,8 @@ impl Run {
         true
     }
 
-    /// Threads that run, with times at which they did, and what one of them has mapped. Nothing if that has gone meanwhile.
+    /// Running threads with times at which they ran, and what one of them has mapped. `None` if that thread has gone
+    /// meanwhile.
     fn read(&mut self, pid: u32, pauses: [u8; 3]) -> Option<(RunningThreads, BTreeSet<u64>)> {
         self.steps(pauses[0]);
         let mut listed: Vec<u32> = self.machine.processes.get(&pid)?.threads.keys().copied().collect();
@@ -215,13 +217,13 @@ impl Run {
         }
     }
 
-    /// Processes that may have been sampled then.
+    /// Processes that may have been sampled at this time.
     fn sampled_at(&self, time_ns: u64) -> impl Iterator<Item = u32> {
         let processes = self.past[usize::try_from(time_ns).unwrap()].processes.iter();
         processes.filter(|(_, process)| process.is_followed && process.can_be_sampled()).map(|(&pid, _)| pid)
     }
 
-    /// Of those, the ones whose mappings are known, by the events up to then.
+    /// Those of them whose mappings are known from the events up to then.
     fn known_at(&self, time_ns: u64) -> Vec<(u32, u64)> {
         let former = |pid| self.tracker.former.get(&pid).and_then(|former| former_at(former, time_ns));
         let described_ns = |pid| match (former(pid), self.tracker.processes.get(&pid)) {
@@ -232,14 +234,14 @@ impl Run {
         self.sampled_at(time_ns).filter(is_known).map(|pid| (pid, time_ns)).collect()
     }
 
-    /// Of those, the ones that what was known before `/proc` was read is kept for.
+    /// Those of them whose mappings known before `/proc` was read are kept.
     fn kept_at(&self, time_ns: u64) -> Vec<(u32, u64)> {
         let life = |pid: u32, time_ns: u64| {
             self.past[usize::try_from(time_ns).unwrap()].processes.get(&pid).map(|process| process.life)
         };
         let is_kept = |&(pid, _): &(u32, u64)| {
             let former = self.tracker.former.get(&pid).and_then(|former| former_at(former, time_ns));
-            // Events that are still to come may tell of a new process.
+            // Events yet to come may report a new process.
             former.is_some_and(|former| life(pid, former.described_ns.unwrap()) == life(pid, time_ns))
         };
         self.known_at(time_ns).into_iter().filter(is_kept).collect()
@@ -262,8 +264,8 @@ impl Run {
         }
     }
 
-    /// Nothing is known of what had ended at `before_ns`, but for what is still to have its turn: an event of a process whose
-    /// first thread had ended before the recording tells of that thread.
+    /// Checks that nothing is kept of what had ended at `before_ns`, except what has yet to be described: an event of a
+    /// process whose first thread had ended before the recording adds that thread.
     fn assert_forgotten(&self, before_ns: u64) {
         for pid in self.tracker.processes.keys().filter(|pid| !self.existing.contains(pid)) {
             let lives = |past: &Machine| {
@@ -297,8 +299,8 @@ fn looks() -> impl Strategy<Value = Vec<Look>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Check that what lives is never forgotten, that what has ended is, and that all that a process has mapped when it is
-    /// sampled is known once it was described.
+    /// Check that no live process is ever forgotten, that ended ones are, and that everything a process has mapped when
+    /// it is sampled is known once it was described.
     #[test]
     fn what_is_known_is_true(
         before in 0..30u8,

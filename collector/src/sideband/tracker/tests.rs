@@ -48,7 +48,8 @@ fn apply(tracker: &mut Tracker, events: &[Sideband]) -> Vec<Verdict> {
     events.iter().map(|event| tracker.apply(event)).collect()
 }
 
-/// Check that descendants are profiled and strangers are not, even one that gets the pid of a profiled process.
+/// Check that descendants are profiled and other processes are not, not even one that reuses the PID of a profiled
+/// process.
 #[test]
 fn descendants_only() {
     use Verdict::{Keep, Skip};
@@ -64,7 +65,7 @@ fn descendants_only() {
 }
 
 /// Check that a child starts with its parent's mappings, that neither sees what the other maps afterwards, and that an
-/// exec starts anew while samples before it still see what was.
+/// exec starts over while samples before it still see what was there.
 #[test]
 fn mappings_follow_fork_and_exec() {
     let mut tracker = Tracker::new(false);
@@ -79,7 +80,7 @@ fn mappings_follow_fork_and_exec() {
     assert_eq!(maps(&tracker, 77, 5), []);
 }
 
-/// Check that words of 32-bit code may point to code only, before and after an exec.
+/// Check that words of 32-bit code may only point to code, before and after an exec.
 #[test]
 fn words_of_32_bit_code_point_to_code() {
     let mut tracker = Tracker::new(false);
@@ -98,8 +99,8 @@ fn words_of_32_bit_code_point_to_code() {
     }
 }
 
-/// Check that a number used by one process after the other, each with an exec, means at any time the one that had it
-/// then, until all samples of those before were seen.
+/// Check that a PID used by several processes in turn, each with an exec, means at any time the process that had it
+/// then, until all samples of the earlier ones were read.
 #[test]
 fn numbers_are_used_again() {
     let mut tracker = Tracker::new(false);
@@ -126,8 +127,8 @@ fn numbers_are_used_again() {
     assert_eq!([305, 315].map(|time_ns| first(&tracker, time_ns)), [None, None]);
 }
 
-/// Check that a process is forgotten when its last thread has ended, not before its last samples were seen, and not
-/// when only its first thread has.
+/// Check that a process is forgotten when its last thread has ended, but not before its last samples were read, and not
+/// when only its first thread has ended.
 #[test]
 fn ended_processes_are_forgotten() {
     let mut tracker = Tracker::new(false);
@@ -143,8 +144,8 @@ fn ended_processes_are_forgotten() {
     assert!(tracker.processes.is_empty());
 }
 
-/// Check that an end right behind an exec is none when mappings follow, however late, and that without them the process
-/// is one whose events the exec took away.
+/// Check that an exit right after an exec is disregarded if mappings follow, however late, and that without them the
+/// process counts as one whose events the exec removed.
 #[test]
 fn programs_with_other_rights_are_followed() {
     use Verdict::Keep;
@@ -160,7 +161,7 @@ fn programs_with_other_rights_are_followed() {
     assert!(tracker.processes.is_empty());
 }
 
-/// Where code of which mapping is, after these mappings one over the other: addresses of pages, and numbers of mappings.
+/// The mapping whose code is at each page after these mappings: addresses of pages, and numbers of mappings.
 fn code_after<'a>(mappings: impl Iterator<Item = &'a (u64, u64, bool)>) -> BTreeMap<u64, u64> {
     let mut code = BTreeMap::new();
     for &(start, pages, is_code) in mappings {
@@ -179,8 +180,8 @@ fn ranges_of(tracker: &Tracker, pid: u32) -> Vec<(u64, u64)> {
     tracker.ranges(&at(pid, 5)).iter().collect()
 }
 
-/// Check that of a process that maps here and there without end only so much is kept, that it includes all of it, and that the
-/// process is then to be described, after which what it has is known again.
+/// Check that a limited number of ranges is kept of a process that maps endlessly in many places, that they include all
+/// of its mappings, and that the process then has to be described, after which its mappings are known again.
 #[test]
 fn mappings_without_end_are_bounded() {
     let mut tracker = Tracker::new(false);
@@ -204,7 +205,7 @@ fn mappings_without_end_are_bounded() {
     assert!(tracker.ranges(&at(10, 8)).contains(starts[0]), "of earlier samples all counts");
 }
 
-/// Check that an event that is late, as `/proc` has shown what it tells, counts for the samples before that.
+/// Check that a late event whose effect `/proc` has already shown counts for earlier samples.
 #[test]
 fn late_mappings_count_for_earlier_samples() {
     let mut tracker = Tracker::new(false);
@@ -216,7 +217,8 @@ fn late_mappings_count_for_earlier_samples() {
     assert!(tracker.ranges(&at(10, 20)).is_empty());
 }
 
-/// Check that a process that was forked before or while `/proc` was read again of its parent has what the parent had then.
+/// Check that a process forked before or during another read of its parent's `/proc` files has what the parent had
+/// then.
 #[test]
 fn children_have_what_their_parent_had() {
     let mut tracker = Tracker::new(true);
@@ -229,7 +231,7 @@ fn children_have_what_their_parent_had() {
     assert_eq!([11, 12, 13].map(|pid| tracker.ranges(&at(pid, 30)).iter().count()), [1, 1, 0]);
 }
 
-/// Check that a process that has executed a program and ended before its turn to be described has what its events tell.
+/// Check that a process that has executed a program and ended before it was described has what its events reported.
 #[test]
 fn ended_processes_have_what_was_told() {
     let mut tracker = Tracker::new(true);
@@ -238,8 +240,8 @@ fn ended_processes_have_what_was_told() {
     assert_eq!((tracker.known_of(10), tracker.ranges(&at(10, 6)).iter().count()), (Known::All, 1));
 }
 
-/// Check that what was mapped in the place of code, and was not told, is written once as no code, elsewhere not at all, and that
-/// the process is then to be described, unless it executes another program.
+/// Check that an unreported mapping in the place of code is written once as no code, elsewhere not at all, and that the
+/// process then has to be described, unless it executes another program.
 #[test]
 fn untold_mappings_hide_code() {
     use Verdict::{Keep, Pass};
@@ -259,7 +261,7 @@ fn untold_mappings_hide_code() {
     assert_eq!(tracker.known_of(10), Known::All);
 }
 
-/// Check that the same few mappings again and again are written once.
+/// Check that a few alternating mappings are written once.
 #[test]
 fn alternating_mappings_are_written_once() {
     use Verdict::{Keep, Pass};
@@ -272,8 +274,8 @@ fn alternating_mappings_are_written_once() {
 }
 
 proptest! {
-    /// Check that without the mappings that are passed over, the same code is in the same places; and that those without code
-    /// in places of their own are passed over, as is the same mapping once more.
+    /// Check that without the mappings that are passed over, the same code is in the same places; and that those
+    /// without code in places of their own are passed over, as are repeated ones.
     #[test]
     fn mappings_that_change_no_code_are_passed_over(
         mappings in prop::collection::vec((0..40_u64, 1..8_u64, any::<bool>()), 0..30),

@@ -3,13 +3,13 @@
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Numbers of processes and threads: few, so that they are used again.
+/// IDs of processes and threads: few, so that they are reused.
 const NUMBERS: std::ops::Range<u32> = 10..19;
-/// Pages that can be mapped.
+/// Number of pages that can be mapped.
 const N_PAGES: u64 = 6;
 pub(super) const PAGE_BYTES: u64 = 0x1000;
 
-/// All that exists at one time.
+/// Everything that exists at one time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Machine {
     pub(super) now_ns: u64,
@@ -19,35 +19,35 @@ pub(super) struct Machine {
 
 #[derive(Debug, Clone)]
 pub(super) struct Process {
-    /// Tells it from others that had its number.
+    /// Distinguishes it from other processes that had its PID.
     pub(super) life: u32,
-    /// As `/proc/PID/task` shows them.
+    /// As shown by `/proc/PID/task`.
     pub(super) threads: BTreeMap<u32, Thread>,
     pub(super) pages: BTreeSet<u64>,
     exec: Option<Exec>,
-    /// The recording is to be about it.
+    /// Whether the recording is to profile it.
     pub(super) is_followed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(super) enum Thread {
     Running,
-    /// It has begun to exit, which its flags show.
+    /// It has begun to exit, as its flags show.
     Exiting,
-    /// Its end was told. It is shown until it is waited for.
+    /// Its exit was reported. It is shown until it is waited for.
     Ended,
 }
 
-/// How far a thread has come with executing a program.
+/// How far a thread is in executing a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Exec {
-    /// It ends the other threads, and takes the number of the first.
+    /// It ends the other threads, and takes the ID of the first.
     Alone(u32),
-    /// What was mapped before is gone.
+    /// The old mappings are gone.
     Unmapped,
-    /// It is told.
+    /// The exec was reported.
     Told,
-    /// The program is mapped. One that is killed before is known for too long, which [`super::Exec`] says.
+    /// The program is mapped. A process that is killed before stays known for too long; see [`super::Exec`].
     Mapped,
 }
 
@@ -56,7 +56,7 @@ impl Process {
         self.threads.get(&tid) == Some(&state)
     }
 
-    /// Whether a thread of it runs. What it has mapped is read through that.
+    /// Whether a thread of it runs. Its mappings are read through such a thread.
     pub(super) fn runs(&self) -> bool {
         self.threads.values().any(|&thread| thread == Thread::Running)
     }
@@ -74,7 +74,7 @@ impl Process {
 }
 
 impl Machine {
-    /// A process that nothing tells of, with one thread.
+    /// Adds a process with one thread, without an event.
     pub(super) fn begin(&mut self, is_followed: bool) -> Option<u32> {
         let pid = self.free_number(0)?;
         self.n_lives += 1;
@@ -84,7 +84,7 @@ impl Machine {
         Some(pid)
     }
 
-    /// Something happens, or nothing if it cannot; gives what the kernel tells of it.
+    /// Performs a step, if it is possible; returns the event that the kernel reports for it.
     pub(super) fn step(&mut self, (what, which, how): (u8, u8, u8)) -> Option<Sideband> {
         self.now_ns += 1;
         let n = usize::from(which).checked_rem(self.processes.len())?;
@@ -132,7 +132,7 @@ impl Machine {
         Some(Sideband::Fork(Fork { time_ns, pid, tid, parent_pid: pid, parent_tid }))
     }
 
-    /// A thread begins to exit, ends, or is waited for.
+    /// Makes a thread begin to exit, end, or be waited for.
     fn advance_exit(&mut self, pid: u32, how: u8) -> Option<Sideband> {
         let process = self.processes.get_mut(&pid).filter(|process| process.exec.is_none())?;
         let n = usize::from(how).checked_rem(process.threads.len())?;
@@ -211,13 +211,13 @@ impl Machine {
     }
 }
 
-/// That a page is mapped, as an event or `/proc` tells it.
+/// The event of a page being mapped, from the kernel or from `/proc`.
 pub(super) fn mapping(time_ns: u64, pid: u32, page: u64, synthesized: bool) -> Sideband {
     Sideband::Mmap(Mmap {
         time_ns,
         pid,
         tid: pid,
-        // Not adjacent, so that each stays one.
+        // Not adjacent, so that each stays separate.
         start: page * 2 * PAGE_BYTES,
         len: PAGE_BYTES,
         file_offset: 0,
