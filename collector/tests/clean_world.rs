@@ -1,11 +1,11 @@
-//! What a command notices of being profiled: nothing. Alone in its process, whose limits it changes.
+//! What a command notices of being profiled: nothing. In a process of its own, whose limits the test changes.
 
 use fpprof_collector::{Request, StopFlag, Target, TargetStatus, record};
 use std::path::Path;
 use std::process::Command;
 
-/// Check that a command finds the world as any fresh process does: SIGPIPE ends it, its limits are what they were before
-/// the recording, and no descriptor of ours is open in it; and that our own limits are afterwards what they were.
+/// Check that a command starts like in any fresh process: SIGPIPE ends it, its limits are those from before the
+/// recording, and it has inherited none of our file descriptors; and that our own limits are restored afterwards.
 #[test]
 fn command_finds_a_clean_world() {
     // Below the hard limit, so that raising it would show.

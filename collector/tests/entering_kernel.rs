@@ -1,12 +1,12 @@
-//! Which registers of a thread in the kernel are believed, when an interrupt that cannot be masked looks at them.
+//! Which registers of a thread in the kernel are trusted when a non-maskable interrupt reads them.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::process::Command;
 
-/// Asks what the BPF program asks, of stack pointers around the registers that are saved at the end of a thread's kernel
-/// stack; prints those that are judged wrong.
+/// Makes the BPF program's check for stack pointers around the registers saved at the end of a thread's kernel stack;
+/// prints those that are misjudged.
 const PROGRAM: &str = r#"
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ int main(void)
 }
 "#;
 
-/// Check that registers are taken where the kernel has saved all of them, and nowhere else.
+/// Check that registers are taken if the kernel has saved all of them, and not otherwise.
 #[test]
 fn registers_are_believed_once_they_are_saved() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,11 +1,11 @@
-//! What a recording leaves in the kernel: nothing. Alone in its process, so that all it finds there is its own.
+//! What a recording leaves in the kernel: nothing. In a process of its own, so that everything found there is ours.
 
 use fpprof_collector::{Request, StopFlag, Target, doctor, record};
 use fpprof_recording::model::CaptureMode;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// What an open descriptor of this process says of itself: the kind, and the number of a BPF program, map or link.
+/// The type of this process's open file descriptors, with the ID if it is a BPF program, map or link.
 fn kernel_objects() -> BTreeSet<(String, u32)> {
     let mut objects = BTreeSet::new();
     for entry in std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten() {
@@ -28,13 +28,13 @@ fn exists(kind: &str, id: u32) -> bool {
         "anon_inode:bpf-prog" => libbpf_rs::Program::fd_from_id(id).is_ok(),
         "anon_inode:bpf-map" => libbpf_rs::MapHandle::from_map_id(id).is_ok(),
         "anon_inode:bpf_link" => libbpf_rs::query::LinkInfoIter::default().any(|link| link.id == id),
-        // Perf events have no number: their descriptors must be gone, which the caller sees.
+        // Perf events have no ID: their file descriptors must be gone, which the caller checks.
         _ => false,
     }
 }
 
-/// Check that programs, maps, links and events are there while recording, and gone afterwards: after a recording, after
-/// one that was refused late, and after a look by the doctor.
+/// Check that programs, maps, links and events exist while recording, and are gone afterwards: after a recording, after
+/// one that was refused late, and after a run of the doctor.
 #[test]
 fn nothing_is_left_behind() {
     let before = kernel_objects();
@@ -50,7 +50,7 @@ fn nothing_is_left_behind() {
         assert!(kinds.contains(kind), "{kind} is not among {kinds:?}");
     }
     assert_eq!(kernel_objects(), before);
-    // The kernel takes objects apart in its own time.
+    // The kernel frees objects asynchronously.
     let deadline = Instant::now() + Duration::from_secs(60);
     while during.iter().any(|(kind, id)| exists(kind, *id)) {
         assert!(Instant::now() < deadline, "still there: {during:?}");

@@ -1,76 +1,75 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the BPF programs and user space share: the record of a sample, the control block of a CPU,
- * and the names of what is counted. Values and padding are explicit. Nothing of it is kept: both
- * sides are built from this file.
+ * What the BPF programs and user space share: the record of a sample, the control block of a CPU, and the names of
+ * what is counted. Values and padding are explicit. None of it is a stable format: both sides are built from this
+ * file.
  */
 #ifndef FPPROF_ABI_H
 #define FPPROF_ABI_H
 
-/* Sizes both sides count with. An enumeration, so that they reach user space with the types. */
+/* Sizes that both sides use. An enumeration, so that they reach user space through BTF. */
 enum limit {
-	/* Longest frame-pointer chain. */
+	/* The longest frame-pointer chain. */
 	MAX_FRAMES = 512,
-	/* Longest kernel chain: the default of kernel.perf_event_max_stack. */
+	/* The longest kernel chain: the default of kernel.perf_event_max_stack. */
 	MAX_KERNEL_FRAMES = 127,
 	PAGE_BYTES = 4096,
 	CACHE_LINE_BYTES = 64,
-	/* Copied below the stack pointer: a function may keep something there without moving it. */
+	/* Copied below the stack pointer: a leaf function may use this area without moving sp. */
 	RED_ZONE_BYTES = ARCH_RED_ZONE_BYTES,
 	/*
-	 * Largest chunk that can be asked for, and the pages it can touch with its red zone (one more
-	 * each when it starts inside a page).
+	 * The largest chunk that can be requested, and the pages it can touch with its red zone (one more each when it
+	 * starts inside a page).
 	 */
 	MAX_CHUNK_BYTES = 16 << 20,
 	MAX_CHUNK_PAGES = MAX_CHUNK_BYTES / PAGE_BYTES + 2,
 	HOLE_WORDS = (MAX_CHUNK_PAGES + 63) / 64,
-	/* So much of the stack is copied to walk in it: one copy of a page costs what five single reads cost. */
+	/* Bytes of stack that are copied for a walk: copying a page costs as much as five single reads. */
 	FP_SCRATCH_BYTES = 4096,
-	/* A pthread's control block lies at most so far below the end of the mapping that holds its stack. */
+	/* The most bytes from a pthread's control block to the end of the mapping that contains its stack. */
 	THREAD_BLOCK_BYTES = 64 << 10,
-	/* Processes of ours that are not profiled: the recorder, the one that analyses for `top`, three that parse files. */
+	/*
+	 * Our processes that are not profiled: the recorder, the one that analyses for `top`, three that parse files.
+	 */
 	MAX_EXCLUDED = 5,
-	/* Threads whose stack's mapping a CPU remembers, a power of two. */
+	/* Threads per CPU whose stack's mapping is cached, a power of two. */
 	STACK_MAPPINGS = 256,
-	/* Threads whose stack's mapping user space tells of, a power of two. */
+	/* Threads whose stack's mapping user space provides, a power of two. */
 	STACK_HINTS = 4096,
 	/*
-	 * The kernel keeps so many bytes below a growing stack free of other mappings
-	 * (stack_guard_gap).
+	 * Bytes below a growing stack that the kernel keeps free of other mappings (stack_guard_gap).
 	 */
 	STACK_GUARD_BYTES = 1 << 20,
 	/*
-	 * Chunks are not cut below this when a ring fills up: less holds no caller's frame of most
+	 * Chunks are not cut below this when a ring fills up: a smaller one contains no caller's frame in most
 	 * programs.
 	 */
 	SHED_LEAST_BYTES = 1 << 10,
-	/* Segments of a ring: as many as a word has bits. */
+	/* Segments of a ring: as many as the bits of a word. */
 	MAX_SEGMENTS = 64,
-	/* Control groups above one another that are looked at. */
+	/* The most nested control groups that are checked. */
 	MAX_CGROUP_DEPTH = 64,
-	/* Code that has its rules in one way of a set (cfi.bpf.h), bytes: 256, so that a byte says where in it. */
+	/* Bytes of code whose rules are in one way of a set (cfi.bpf.h): 256, so that one byte holds a position. */
 	GRANULE_BYTES = 256,
-	/* That of a part of a granule with too many rows, which has a way of its own. */
+	/* Likewise for a part of a granule that has too many rows; each part has its own way. */
 	GRANULE_PART_BYTES = 32,
 	/* Granules of a set. */
 	RULE_WAYS = 4,
-	/* Rows of a granule: one for each rule that follows another. */
+	/* Rows of a granule: one for each change of rule. */
 	GRANULE_ROWS = 16,
-	/* In the only row of a granule whose parts have ways of their own, instead of the place of a rule. */
+	/* Marks the only row of a granule whose parts have ways of their own, in place of a rule's index. */
 	PLACE_IN_PARTS = 0xffff,
-	/* Mappings of code that a CPU remembers, a power of two. */
+	/* Code mappings cached per CPU, a power of two. */
 	CODE_MAPPINGS = 8,
-	/* Rules that a CPU remembers, a power of two. */
+	/* Rules cached per CPU, a power of two. */
 	RECENT_RULES = 1024,
 	/* Words of a node of a maple tree (MAPLE_NODE_SLOTS + 1 in include/linux/maple_tree.h). */
 	MAPLE_WORDS = 32,
-	/* Nodes from the root of a maple tree to a leaf: a node has at least four children, a process 65,530 mappings. */
+	/* Depth of a maple tree: a node has at least four children, a process at most 65,530 mappings. */
 	MAPLE_DEPTH = 9,
 };
 
-/*
- * What a CPU counts. `fired` + `lost_nested` = `recorded` + all `lost_*` + all `skipped_*`.
- */
+/* What a CPU counts. `fired` + `lost_nested` = `recorded` + all `lost_*` + all `skipped_*`. */
 #define FPPROF_COUNTERS(X) \
 	X(COUNT_FIRED, 0) \
 	X(COUNT_RECORDED, 1) \
@@ -92,12 +91,12 @@ enum limit {
 	X(COUNT_SKIPPED_PREEMPTED, 14) \
 	/* Not part of the balance, nanoseconds: */ \
 	X(COUNT_SHORT_NS, 15) \
-	/* On a CPU that came online later than the rings were made: */ \
+	/* On a CPU that came online after the rings were created: */ \
 	X(COUNT_LOST_NO_RING, 16) \
-	/* Not part of the balance: what the overflows of a counter that fired have counted together. */ \
+	/* Not part of the balance: the sum of the periods of a counter's overflows. */ \
 	X(COUNT_PERIODS, 17)
 
-/* Why samples are lost: what gaps are told by. */
+/* Causes of lost samples, by which gaps are kept. */
 #define FPPROF_GAP_CAUSES(X) \
 	X(GAP_RING_FULL, 0) \
 	X(GAP_TABLE_FULL, 1) \
@@ -113,8 +112,8 @@ enum limit {
 	X(FP_END_MAX_DEPTH, 5)
 
 /*
- * How a walk by call frame information ended (cfi_walk.bpf.h). Below CFI_MISS_NO_RULE it has come to the outermost frame: the
- * number is the code in the rule that says so, and one more.
+ * How a walk by call frame information ended (cfi_walk.bpf.h). Values below CFI_MISS_NO_RULE mean that it reached the
+ * root frame: the value is the reason in the stop rule plus one.
  */
 #define FPPROF_CFI_ENDS(X) \
 	X(CFI_END_NONE, 0) \
@@ -124,23 +123,23 @@ enum limit {
 	X(CFI_END_START_CONTEXT, 4) \
 	X(CFI_END_GOEXIT, 5) \
 	X(CFI_END_G0, 6) \
-	/* No rule for the address is in the maps. */ \
+	/* The maps have no rule for the address. */ \
 	X(CFI_MISS_NO_RULE, 16) \
-	/* Executable memory of no file. */ \
+	/* Executable memory without a file. */ \
 	X(CFI_MISS_NO_FILE, 17) \
-	/* No executable mapping holds the address, or it could not be found. */ \
+	/* No executable mapping contains the address, or it could not be found. */ \
 	X(CFI_MISS_NO_MAPPING, 18) \
-	/* A rule of eight bytes cannot say how to go on. */ \
+	/* A rule of eight bytes cannot express the caller's registers. */ \
 	X(CFI_MISS_OTHER_REGISTERS, 19) \
 	X(CFI_MISS_UNREADABLE, 20) \
-	/* The canonical frame address is not above sp, or not aligned. */ \
+	/* The CFA is not above sp, or not aligned. */ \
 	X(CFI_MISS_NOT_ASCENDING, 21) \
-	/* fp was saved below sp, and is lost. */ \
+	/* fp was saved below sp, and may be overwritten. */ \
 	X(CFI_MISS_RED_ZONE, 22) \
 	X(CFI_MISS_MAX_DEPTH, 23) \
 	X(CFI_MISS_ABI32, 24)
 
-/* How the end of a stack is known. */
+/* How the end of a stack was determined. */
 #define FPPROF_STACK_ENDS(X) \
 	X(STACK_END_UNKNOWN, 0) \
 	X(STACK_END_START_STACK, 1) \
@@ -148,7 +147,7 @@ enum limit {
 	X(STACK_END_ALT_STACK, 3) \
 	X(STACK_END_MAPPING, 4)
 
-/* Facts about a sample, as bits. */
+/* Properties of a sample, as bits. */
 #define FPPROF_SAMPLE_FLAGS(X) \
 	X(SAMPLE_IN_KERNEL, 1) \
 	X(SAMPLE_HAS_USER, 2) \
@@ -156,9 +155,9 @@ enum limit {
 	X(SAMPLE_KERNEL_CHAIN_FAILED, 8) \
 	/* Not with SAMPLE_HAS_USER: between two programs, see is_between_programs. */ \
 	X(SAMPLE_IN_EXEC, 16) \
-	/* Halves of the sample of a wait (off_cpu.bpf.h): its stacks, with its beginning as the weight; */ \
+	/* Halves of the sample of a wait (off_cpu.bpf.h): its stacks, with the start time as the weight; */ \
 	X(SAMPLE_WAIT_BEGUN, 32) \
-	/* its end and its length, with nothing behind the head. */ \
+	/* its end and its length, with nothing after the head. */ \
 	X(SAMPLE_WAIT_ENDED, 64) \
 	/* The chunk begins RED_ZONE_BYTES below the stack pointer. */ \
 	X(SAMPLE_HAS_RED_ZONE, 128) \
@@ -166,25 +165,25 @@ enum limit {
 	X(SAMPLE_HAS_INTERRUPTED, 256) \
 	/* Not with SAMPLE_HAS_USER: the kernel had not saved the user registers yet. */ \
 	X(SAMPLE_ENTERING_KERNEL, 512) \
-	/* No byte of the stack was to be copied, see is_dumpable. */ \
+	/* The stack must not be copied, see is_dumpable. */ \
 	X(SAMPLE_WITHHELD, 1024) \
 	/* A struct cfi_miss follows the frames of the walk by call frame information. */ \
 	X(SAMPLE_HAS_MISS, 2048)
 
-/* Whose samples a ring holds. */
+/* The event whose samples a ring contains. */
 #define FPPROF_EVENTS(X) \
 	X(EVENT_SAMPLED, 0) \
 	X(EVENT_WAITS, 1)
 
-/* What is collected of the user stack, as bits of the configuration. */
+/* What is collected of the user stack, as configuration bits. */
 #define FPPROF_COLLECT_FLAGS(X) \
 	X(COLLECT_CHUNK, 1) \
 	X(COLLECT_FRAMES, 2) \
 	X(COLLECT_KERNEL, 4) \
-	/* The frames of a walk by call frame information, and where it fails a chunk. */ \
+	/* The frames of a walk by call frame information, and a chunk if it fails. */ \
 	X(COLLECT_CFI, 8)
 
-/* Whom to sample. */
+/* What to sample. */
 #define FPPROF_FILTERS(X) \
 	X(FILTER_SYSTEM, 1) \
 	X(FILTER_TRACKED, 2) \
@@ -212,7 +211,7 @@ enum filter { FPPROF_FILTERS(FPPROF_ENUMERATOR) };
 enum tracked_state { FPPROF_TRACKED_STATES(FPPROF_ENUMERATOR) };
 
 /*
- * A sample in a ring. Behind it, each part padded to 8 bytes:
+ * A sample in a ring. After it, each part padded to 8 bytes:
  *   n_cfi_frames of struct cfi_frame, leaf first, and n_skipped bytes;
  *   chunk_bytes of stack, from the stack pointer or RED_ZONE_BYTES below it up;
  *   n_hole_words of u64, a bit for each page of the chunk that could not be read;
@@ -220,7 +219,7 @@ enum tracked_state { FPPROF_TRACKED_STATES(FPPROF_ENUMERATOR) };
  *   n_frames of struct fp_frame, leaf first;
  *   with SAMPLE_HAS_MISS a struct cfi_miss;
  *   n_kernel of u64, leaf first;
- *   n_gaps of struct gap, by enum gap_cause: what this CPU lost since its sample before.
+ *   n_gaps of struct gap, by enum gap_cause: this CPU's losses since its previous sample.
  */
 struct sample_head {
 	/* Bytes to the next record, a multiple of 8. */
@@ -236,36 +235,36 @@ struct sample_head {
 	/* Ticks of this CPU, this one included; samples it lost before this one. */
 	__u64 cpu_fired;
 	__u64 cpu_lost;
-	/* First address above the stack, 0 when it is not known. */
+	/* First address above the stack, 0 if unknown. */
 	__u64 stack_end;
 	__u32 chunk_bytes;
 	__u16 n_hole_words;
 	__u16 n_frames;
 	__u16 n_kernel;
 	__u8 n_gaps;
-	/* Up to where the chunk lies, see next_line. */
+	/* Padding before the chunk, see next_line. */
 	__u8 n_skipped;
-	/* What the chunk would have been from the stack pointer up, had the ring had room for it; 0 when it had. */
+	/* Size of the chunk from the stack pointer up, had the ring had room for it; 0 if it had. */
 	__u32 asked_bytes;
-	/* With the tid, tells the thread from a later one. */
+	/* With the tid, distinguishes the thread from a later one. */
 	__u64 start_boottime;
 	__u16 n_cfi_frames;
 	/* enum cfi_end. */
 	__u8 cfi_end;
 	__u8 pad[5];
-	/* As at kernel entry; valid with SAMPLE_HAS_USER. */
+	/* At kernel entry; valid with SAMPLE_HAS_USER. */
 	struct user_regs regs;
 };
 
 /*
- * Of a thread on its alternate signal stack, the stack it was on before. Behind it, padded to 8 bytes:
+ * For a thread on its alternate signal stack, the stack it was on before. After it, padded to 8 bytes:
  *   chunk_bytes of that stack, from RED_ZONE_BYTES below the stack pointer up;
- *   n_hole_words of u64, as of the other chunk.
+ *   n_hole_words of u64, as for the other chunk.
  */
 struct interrupted {
 	/* Stack pointer when the signal came. */
 	__u64 sp;
-	/* First address above the stack, 0 when it is not known. */
+	/* First address above the stack, 0 if unknown. */
 	__u64 stack_end;
 	__u32 chunk_bytes;
 	__u16 n_hole_words;
@@ -273,33 +272,35 @@ struct interrupted {
 	__u8 pad;
 };
 
-/* Samples lost one after the other for one cause, with none recorded between. */
+/* Consecutive samples lost for one cause, with none recorded between them. */
 struct gap {
-	/* CLOCK_MONOTONIC of the first and the last of them. */
+	/* CLOCK_MONOTONIC of the first and the last one. */
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 n;
 };
 
 /*
- * One step of a frame-pointer chain: the frame lies at frame_address, its return address 8 bytes
- * above.
+ * One frame of a frame-pointer chain: the frame is at frame_address, its return address 8 bytes above.
  */
 struct fp_frame {
 	__u64 address;
 	__u64 frame_address;
 };
 
-/* A frame of a walk by call frame information, with its canonical frame address: 0 of the outermost. */
+/* A frame of a walk by call frame information, with its CFA: 0 for the root frame. */
 struct cfi_frame {
 	__u64 address;
 	__u64 cfa;
 };
 
-/* A file as the kernel knows it: one that was changed or replaced is another. Device and inode are 0 for the vDSO. */
+/*
+ * A file as the kernel identifies it; changing or replacing it makes a different one. Device and inode are 0 for the
+ * vDSO.
+ */
 struct code_file {
 	__u64 inode;
-	/* Of its last change, file contents or attributes. */
+	/* Time of the last change of contents or attributes. */
 	__u64 ctime_sec;
 	__u32 ctime_nsec;
 	__u32 device;
@@ -308,55 +309,55 @@ struct code_file {
 /* Code that a walk had no rule for. */
 struct cfi_miss {
 	struct code_file file;
-	/* Of the code, and where it is in the file. */
+	/* Address of the code, and its offset in the file. */
 	__u64 address;
 	__u64 offset;
-	/* The mapping that holds it. */
+	/* The mapping that contains it. */
 	__u64 start;
 	__u64 end;
 };
 
 /*
- * Rules of some granules, each named by a key (cfi.bpf.h); 0 is no granule's. User space writes them, BPF sets `used`. Rows
- * ascend and the first starts with the granule; those that are not in use are like the last, but start at 255.
+ * Rules of some granules, each named by a key (cfi.bpf.h); key 0 is unused. User space writes them, BPF sets `used`.
+ * Rows ascend, and the first starts with the granule; unused rows are copies of the last, but start at 255.
  */
 struct rule_set {
 	__u64 keys[RULE_WAYS];
-	/* Whether a walk has used the way; the sequence is raised before and after its rows are written. */
+	/* Whether a walk has used the way; the sequence is incremented before and after its rows are written. */
 	struct {
 		__u32 used, sequence;
 	} ways[RULE_WAYS];
-	/* Where in its granule each row starts. */
+	/* Offset in its granule where each row starts. */
 	__u8 starts[RULE_WAYS * GRANULE_ROWS];
-	/* The place of its rule in the map of rules; 0 for none. */
+	/* Index of its rule in the map of rules; 0 for none. */
 	__u16 places[RULE_WAYS * GRANULE_ROWS];
 };
 
-/* A rule that a CPU has used, before the tables that all share: one cache line is read and not three. */
+/* A per-CPU cache of rules, in front of the shared tables: one cache line is read instead of three. */
 struct recent_rule {
-	/* The number of a file and an offset in it; 0 for none. */
+	/* Number of a file and offset in it; 0 for none. */
 	__u64 key;
 	__u64 rule;
 };
 
-/* Addresses of a mapping. */
+/* Address range of a mapping. */
 struct code_range {
 	__u64 start;
 	__u64 end;
 };
 
-/* What a mapping of code is of, as a walk has found it. */
+/* What a code mapping maps, as found by a walk. */
 struct code_mapping {
-	/* Of its start in the file. */
+	/* File offset of its start. */
 	__u64 offset;
 	struct code_file file;
-	/* The number of the file in keys; 0 for a file that has no rules yet. */
+	/* Number of the file in keys; 0 for a file without rules so far. */
 	__u32 number;
 	/* enum cfi_end: why there is no file. */
 	__u32 miss;
 };
 
-/* The address space that remembered mappings belong to, and which of its states. */
+/* Identity of the address space that cached mappings belong to, and of its state. */
 struct space_state {
 	__u64 mm;
 	__u64 start_boottime;
@@ -364,7 +365,7 @@ struct space_state {
 	__u64 sequence;
 };
 
-/* A walk by call frame information under way. */
+/* State of a walk by call frame information. */
 struct cfi_walk {
 	__u64 ip;
 	__u64 sp;
@@ -376,21 +377,21 @@ struct cfi_walk {
 	__u64 frames_at;
 	__u32 n_frames;
 	__u32 end;
-	/* The ip is a return address. */
+	/* ip is a return address. */
 	__u32 is_caller;
-	/* Mappings found; the last CODE_MAPPINGS of them are remembered. */
+	/* Mappings found so far; the last CODE_MAPPINGS of them are cached. */
 	__u32 n_mappings;
-	/* The one at hand. */
+	/* The current mapping. */
 	__u32 mapping;
 	__u32 pad;
 	struct space_state space;
-	/* Apart from the rest, which is looked at of one of them. */
+	/* Separate, since all ranges are searched and only one mapping is used. */
 	struct code_range ranges[CODE_MAPPINGS];
 	struct code_mapping mappings[CODE_MAPPINGS];
 	struct cfi_miss miss;
-	/* A copy of a node of the maple tree of mappings. */
+	/* A copy of a node of the mappings' maple tree. */
 	__u64 node[MAPLE_WORDS];
-	/* What a step reads and gives: not on the stack, of which a program and what it calls have 512 bytes. */
+	/* Input and output of a step: not on the BPF stack, of which a program and its callees have only 512 bytes. */
 	__u64 below_cfa[2];
 	__u64 pair[2];
 	struct cfi_frame frame;
@@ -399,7 +400,7 @@ struct cfi_walk {
 	__u64 maple_mapping;
 };
 
-/* A frame-pointer walk under way, kept out of the BPF stack. */
+/* State of a frame-pointer walk, kept off the BPF stack. */
 struct fp_walk {
 	__u64 fp;
 	__u64 last_fp;
@@ -414,58 +415,58 @@ struct fp_walk {
 	__u32 pad;
 };
 
-/* A copy page by page under way. */
+/* State of a copy made page by page. */
 struct page_copy {
 	__u64 start;
 	__u64 bytes;
 	__u64 chunk_at;
-	/* End of the last page that could be read, as an offset in the chunk. */
+	/* End of the last readable page, as an offset in the chunk. */
 	__u64 readable_bytes;
 	__u64 holes[HOLE_WORDS];
 	__u64 n_holes;
 };
 
-/* A search under way for the frame that the kernel has left on an alternate stack, see interrupted.bpf.h. */
+/* State of a search for the signal frame that the kernel put on an alternate stack, see interrupted.bpf.h. */
 struct signal_frame {
 	/* The alternate stack. */
 	__u64 stack;
 	__u64 bytes;
-	/* The thread's stack pointer: no frame lies below. */
+	/* The thread's stack pointer: no frame is below it. */
 	__u64 sp;
-	/* The highest place of the frame's uc_stack. */
+	/* The highest possible address of the frame's uc_stack. */
 	__u64 first;
-	/* What is looked for, 0 until it is found. */
+	/* The result; 0 until it is found. */
 	__u64 interrupted_sp;
 };
 
 /* Where the next record goes. */
 struct slot {
-	/* What of its segment is filled, and so the record's offset in it. */
+	/* Bytes used in its segment, and so the record's offset in it. */
 	__u64 filled;
-	/* What is filled and not given back yet. */
+	/* Bytes used and not returned yet. */
 	__u64 used;
-	/* A bit for each segment that is free besides. */
+	/* A mask of the other free segments. */
 	__u64 free;
-	/* Bytes there are for a chunk. */
+	/* Bytes available for a chunk. */
 	__u64 room;
 	__u32 segment;
 	__u32 pad;
 };
 
-/* The mapping a thread's stack pointer was last seen in, by a CPU. */
+/* The mapping a thread's stack pointer was last found in, by a CPU. */
 struct stack_mapping {
 	__u64 start;
 	__u64 end;
-	/* With the tid, tells the thread from a later one. */
+	/* With the tid, distinguishes the thread from a later one. */
 	__u64 start_boottime;
 	__u32 tid;
 	__u32 pad;
 };
 
 /*
- * The mapping that a thread's stack lies in, where bpf_find_vma cannot tell (on PREEMPT_RT it never can): user space looks
- * it up for the first sample of the thread, and tells it here. A reader that comes in the middle of a write sees that
- * check is not the exclusive or of the other words.
+ * The mapping that contains a thread's stack, if bpf_find_vma cannot find it (on PREEMPT_RT it never can): user space
+ * looks it up for the thread's first sample, and stores it here. A reader that interrupts a write sees that check is
+ * not the exclusive or of the other words.
  */
 struct stack_hint {
 	__u64 start;
@@ -476,41 +477,41 @@ struct stack_hint {
 };
 
 /*
- * One CPU's side of its ring, on pages that user space maps. Only that CPU writes it, `tail`
- * excepted.
+ * One CPU's side of its ring, on pages that user space maps. Only that CPU writes it, except for `tail` and what
+ * follows.
  */
 struct cpu_control {
-	/* Where the next record goes, counted over all segments ever filled. */
+	/* Position of the next record, counted over all segments ever filled. */
 	__u64 head;
 	/*
-	 * A bit for each segment, flipped whenever it is taken: those equal here and in given_back are
-	 * free (ring.bpf.h).
+	 * A bit for each segment, flipped whenever the segment is taken: it is free if the bits here and in given_back
+	 * are equal (ring.bpf.h).
 	 */
 	__u64 taken;
-	/* Which segment is, or was, the nth that was taken: at n % MAX_SEGMENTS. */
+	/* The segment that was taken as the nth, at index n % MAX_SEGMENTS. */
 	__u8 order[MAX_SEGMENTS];
 	__u64 counters[N_COUNTERS];
 	struct slot slot;
 	struct fp_walk walk;
 	struct cfi_walk cfi_walk;
 	struct recent_rule recent_rules[RECENT_RULES];
-	/* Walks by call frame information so far: of one in cfi_verify the stack is copied, too. */
+	/* Walks by call frame information so far: for one in cfi_verify, the stack is copied as well. */
 	__u64 n_cfi_walks;
 	struct page_copy copy;
 	struct signal_frame signal_frame;
 	struct stack_mapping stack_mappings[STACK_MAPPINGS];
-	/* What was lost since the last sample. */
+	/* Losses since the last sample. */
 	struct gap gaps[N_GAP_CAUSES];
-	/* Of a tracepoint or probe, ticks or not. */
+	/* Hits of a tracepoint or probe, whether they are ticks or not. */
 	__u64 hits;
-	/* A probe's program is under way. */
+	/* A probe's program is running. */
 	__u64 is_busy;
 	/* See any_number. */
 	__u64 any_number;
 	__u64 pad0[1];
 	/*
-	 * Up to where it was read. With what follows written by user space alone, on a cache line of
-	 * its own.
+	 * Position up to which the ring was read. This and what follows are only written by user space, on a cache
+	 * line of their own.
 	 */
 	__u64 tail __attribute__((aligned(64)));
 	/* A bit for each segment, flipped whenever all of it was read. */
@@ -518,49 +519,52 @@ struct cpu_control {
 	__u64 pad1[6];
 };
 
-/* What is known of a tracked process. */
+/* State of a tracked process. */
 struct tracked {
-	/* Tells the process from a later one with the same pid; 0 when user space put it in and it was not seen yet. */
+	/*
+	 * Distinguishes the process from a later one with the same pid; 0 if user space added it and it was not seen
+	 * yet.
+	 */
 	__u64 start_boottime;
 	__u32 state;
 	__u32 pad;
 };
 
-/* A thread that is profiled by the time it is off its CPU, by its tid. */
+/* The wait state of a profiled thread, by its tid. */
 struct wait {
-	/* Tells the thread from a later one with the same tid. */
+	/* Distinguishes the thread from a later one with the same tid. */
 	__u64 start_boottime;
-	/* CLOCK_MONOTONIC since when it is blocked; 0 when it is not. */
+	/* CLOCK_MONOTONIC of when it blocked; 0 if it is not blocked. */
 	__u64 since_ns;
-	/* CPU time it had had then, by which it is told whether it has run since. */
+	/* Its CPU time at that moment, which shows whether it has run since. */
 	__u64 run_ns;
-	/* Its stacks were handed over when it was blocked, see stacks_at_block. */
+	/* Its stacks were written when it blocked, see stacks_at_block. */
 	__u64 has_stacks;
 };
 
-/* A wait that goes on while the recording ends. n_kernel of u64 follow, the kernel's chain, leaf first. */
+/* A wait that has not ended when the recording ends. n_kernel of u64 follow: the kernel's chain, leaf first. */
 struct open_wait {
 	__u32 pid;
 	__u32 tid;
 	/* As in struct wait. */
 	__u64 since_ns;
 	__u64 run_ns;
-	/* Where the thread's control block is. */
+	/* Address of the thread's control block. */
 	__u64 thread_base;
-	/* Whether it has not run since; without that, neither registers nor chain are those of the wait. */
+	/* Whether it has not run since; otherwise neither registers nor chain belong to the wait. */
 	__u32 is_blocked;
 	/* Whether it has an address space and registers. */
 	__u32 has_user;
 	__u32 n_kernel;
 	/* Between two programs, see is_between_programs. */
 	__u32 in_exec;
-	/* No byte of the stack is to be copied, see is_dumpable. */
+	/* The stack must not be copied, see is_dumpable. */
 	__u32 withheld;
 	__u32 reserved;
 	struct user_regs regs;
 };
 
-/* Keeps all of this in the BTF, where user space takes it from. */
+/* Keeps all of these types in the BTF, from which user space takes them. */
 struct abi {
 	struct sample_head sample_head;
 	struct fp_frame fp_frame;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* arm64: a thread's registers, and what the programs want to know of them. */
+/* arm64: a thread's registers, and what the programs need to know about them. */
 #ifndef FPPROF_ARCH_H
 #define FPPROF_ARCH_H
 
 /*
- * struct user_pt_regs in arch/arm64/include/uapi/asm/ptrace.h, with which struct pt_regs begins: user API, hence
+ * struct user_pt_regs in arch/arm64/include/uapi/asm/ptrace.h, with which struct pt_regs begins: a user API, hence
  * without relocation.
  */
 struct user_regs {
@@ -25,7 +25,7 @@ struct thread_struct {
 #define PSR_MODE_EL0t 0x0
 #define PSR_MODE32_BIT 0x10
 
-/* AAPCS64, section 6.4.5: nothing below the stack pointer is a function's own. */
+/* AAPCS64, section 6.4.5: no function may use memory below the stack pointer. */
 #define ARCH_RED_ZONE_BYTES 0
 
 #define REGS_IP(user) ((user).pc)
@@ -34,15 +34,15 @@ struct thread_struct {
 #define REGS_IN_KERNEL(user) (((user).pstate & PSR_MODE_MASK) != PSR_MODE_EL0t)
 #define REGS_ARE_32(user) ((user).pstate & PSR_MODE32_BIT)
 
-/* Exceptions of all kinds are masked until the registers are saved: kernel_entry in arch/arm64/kernel/entry.S. */
+/* All kinds of exceptions are masked until the registers are saved: kernel_entry in arch/arm64/kernel/entry.S. */
 #define ARE_REGS_UNSAVED(sp, saved) ((void)(sp), (void)(saved), false)
 
-/* Where the C library has a thread's control block; its stack ends below. */
+/* Address of a thread's control block in the C library; the thread's stack ends below it. */
 #define THREAD_BASE(task) ((task)->thread.uw.tp_value)
 
 /*
- * Where the kernel puts struct rt_sigframe on a stack that it goes over to: below a frame record, on a multiple of 16 bytes,
- * and further down where the state of SVE or SME has no room in it. get_sigframe and struct rt_sigframe in
+ * Where the kernel puts struct rt_sigframe on an alternate stack: below a frame record, at a multiple of 16 bytes, and
+ * further down if the SVE or SME state does not fit in it. get_sigframe and struct rt_sigframe in
  * arch/arm64/kernel/signal.c, struct sigcontext in arch/arm64/include/uapi/asm/sigcontext.h.
  */
 #define SIGNAL_FRAME_STEP 16
@@ -54,10 +54,10 @@ struct thread_struct {
 /* From uc_stack to uc_mcontext's sp. */
 #define UC_STACK_TO_SP 416
 
-/* 32-bit code has no frame records that it could be relied on. */
+/* 32-bit code has no reliable frame records. */
 #define WALKS_32 false
 
-/* The bits of a return address that are the address: the others hold a tag and a signature (pointer authentication). */
+/* The address bits of a return address: the others contain a tag and a signature (pointer authentication). */
 const volatile __u64 code_mask = 0x0000ffffffffffff;
 #define CODE_ADDRESS(word) (code_mask & (word))
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* x86-64: a thread's registers, and what the programs want to know of them. */
+/* x86-64: a thread's registers, and what the programs need to know about them. */
 #ifndef FPPROF_ARCH_H
 #define FPPROF_ARCH_H
 
-/* struct pt_regs in arch/x86/include/uapi/asm/ptrace.h: user API, hence without relocation. */
+/* struct pt_regs in arch/x86/include/uapi/asm/ptrace.h: a user API, hence without relocation. */
 struct user_regs {
 	unsigned long r15;
 	unsigned long r14;
@@ -44,16 +44,17 @@ struct thread_struct {
 #define REGS_IN_KERNEL(user) (!((user).cs & 3))
 #define REGS_ARE_32(user) (((user).cs & 0xffff) == USER32_CS)
 
-/* CPU_ENTRY_AREA_BASE in arch/x86/include/asm/pgtable_areas.h: the stacks on which interrupts begin. */
+/* CPU_ENTRY_AREA_BASE in arch/x86/include/asm/pgtable_areas.h: the stacks on which interrupts start. */
 #define CPU_ENTRY_AREA 0xfffffe0000000000ULL
 #define CPU_ENTRY_AREA_BYTES (1ULL << 39)
 
 /*
- * Whether a non-maskable interrupt, which counters use, came before the kernel had saved the user registers at `saved`,
- * given the stack pointer that it has interrupted: a system call begins on the user's stack, and then pushes them from the
- * end of struct pt_regs down (entry_SYSCALL_64, PUSH_AND_CLEAR_REGS); interrupts and faults begin on a stack of their own,
- * from which they are copied (error_entry, sync_regs). perf asks for the second only (perf_get_regs_user). On the way out
- * the kernel goes through the same places with registers that are still right: these few are given up, too.
+ * Whether a non-maskable interrupt, which counters use, came before the kernel had saved the user registers at
+ * `saved`, given the stack pointer it interrupted: a system call starts on the user's stack, and then pushes the
+ * registers from the end of struct pt_regs down (entry_SYSCALL_64, PUSH_AND_CLEAR_REGS); interrupts and faults start
+ * on a stack of their own, from which the registers are copied (error_entry, sync_regs). perf only checks the latter
+ * (perf_get_regs_user). On the way out the kernel passes the same places with registers that are still valid: these
+ * few samples are given up, too.
  */
 /* clang-format would take (sp) for a cast. */
 /* clang-format off */
@@ -62,13 +63,13 @@ struct thread_struct {
 	 (sp) - CPU_ENTRY_AREA < CPU_ENTRY_AREA_BYTES)
 /* clang-format on */
 
-/* Where the C library has a thread's control block; its stack ends below. */
+/* Address of a thread's control block in the C library; the thread's stack ends below it. */
 #define THREAD_BASE(task) ((task)->thread.fsbase)
 
 /*
- * Where the kernel puts struct rt_sigframe on a stack that it goes over to: below the extended state, which lies at a
- * multiple of 64 bytes and takes from 512 bytes (fxsave) to some 11 KiB (AMX). get_sigframe in
- * arch/x86/kernel/signal.c, struct rt_sigframe in arch/x86/include/asm/sigframe.h, struct sigcontext_64.
+ * Where the kernel puts struct rt_sigframe on an alternate stack: below the extended state, which is at a multiple of
+ * 64 bytes and takes from 512 bytes (fxsave) to some 11 KiB (AMX). get_sigframe in arch/x86/kernel/signal.c, struct
+ * rt_sigframe in arch/x86/include/asm/sigframe.h, struct sigcontext_64.
  */
 #define SIGNAL_FRAME_STEP 64
 #define SIGNAL_FRAME_PLACES 256
@@ -76,7 +77,7 @@ struct thread_struct {
 /* From uc_stack to uc_mcontext's sp. */
 #define UC_STACK_TO_SP 144
 
-/* 32-bit code has frames as 64-bit code has, of 4-byte words. */
+/* 32-bit code has frames like 64-bit code, with 4-byte words. */
 #define WALKS_32 true
 
 /* The address in a return address on the stack. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Collecting a sample: the stack, the frame-pointer chain, the kernel's chain, what was lost before. */
+/* Collecting a sample: the stack, the frame-pointer chain, the kernel's chain, earlier losses. */
 #ifndef FPPROF_CAPTURE_H
 #define FPPROF_CAPTURE_H
 
@@ -35,7 +35,7 @@ static long walk_iteration(__u32 iteration, void *data)
 	return 0;
 }
 
-/* Appends the chain, the sampled instruction first, and returns the bytes. */
+/* Appends the frame-pointer chain, starting with the sampled instruction, and returns its size. */
 static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head, __u64 at,
 					   __u64 chunk_at, __u64 chunk_bytes)
 {
@@ -71,10 +71,10 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 }
 
 /*
- * Stacks are copied from the start of the cache line that holds their sp (but for what sp is no multiple of 8) to the
- * start of one: the kernel copies with `rep movsb`, which wants whole lines to go to whole lines. On a Zen 5 it takes up
- * to twice as long where the target lies less than a line further in its page than the source does in its own, on a Zen
- * 3 many times as long where it begins within a line (https://lunnova.dev/articles/ryzen-slow-short-rep-mov/).
+ * Stack copies start and end at cache line boundaries (except if sp is not a multiple of 8): the kernel copies with
+ * `rep movsb`, which is fast when source and target have the same alignment in their lines. On a Zen 5 it takes up to
+ * twice as long if the target starts less than a line further in its page than the source does in its own, on a Zen 3
+ * many times as long if it starts within a line (https://lunnova.dev/articles/ryzen-slow-short-rep-mov/).
  */
 static __always_inline __u64 next_line(__u64 at)
 {
@@ -89,8 +89,9 @@ static __always_inline bool may_copy(struct task_struct *task, struct mm_struct 
 }
 
 /*
- * Walks by call frame information in a copy of the innermost part of the stack, which is not kept, and returns the bytes of
- * the frames at `at`: 0 for a walk that failed. The copy of `*copied_bytes` bytes from sp on is at `*copied_at`.
+ * Walks by call frame information in a copy of the innermost part of the stack, which is not kept, and returns the
+ * size of the frames at `at`: 0 for a walk that failed. The copy of `*copied_bytes` bytes from sp on is at
+ * `*copied_at`.
  */
 static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sample_head *head, __u64 at,
 					 struct task_struct *task, struct mm_struct *mm, __u64 *copied_at,
@@ -117,7 +118,7 @@ static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sa
 	return append_cfi_frames(context, head, at, copy_at, copied, below, task, mm);
 }
 
-/* Collects the user side behind the head, if the thread has one now, and returns the bytes. */
+/* Collects the user side after the head, if the thread has one now, and returns its size. */
 static __always_inline __u64 append_user(struct loop_context *context, struct sample_head *head, __u64 pos,
 					 struct task_struct *task, struct mm_struct *mm)
 {
@@ -173,15 +174,15 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		copy_at = next_line(at + FRAMES_ROOM + KERNEL_ROOM);
 	}
 	below = sp & (CACHE_LINE_BYTES - 8);
-	/* verifier: or clang makes an `or` of the sum, whose bounds are not followed */
+	/* verifier: or clang makes an `or` of the sum, whose bounds the verifier does not track */
 	barrier_var(below);
 	chunk_at = copy_at + below;
 	copied = bytes + red_zone + below;
 	if (copy_at > segment_room)
 		return 0;
 	/*
-	 * verifier: the bound must hold of the register that the helper gets, not only of a copy that
-	 * is spilled before (seen on 6.1 and 6.18, clang 14)
+	 * verifier: the bound must hold for the register passed to the helper, not only for a copy that is spilled
+	 * before (seen on 6.1 and 6.18, clang 14)
 	 */
 	barrier_var(copied);
 	if (copied > limit + RED_ZONE_BYTES + CACHE_LINE_BYTES)
@@ -189,7 +190,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	barrier_var(copied);
 	is_copied = !bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - red_zone - below));
 	if (!is_copied && red_zone > (sp & (PAGE_BYTES - 1))) {
-		/* The stack was never deeper: nobody has anything in the page below. */
+		/* The stack was never deeper: nothing uses the page below. */
 		copied -= red_zone;
 		barrier_var(copied);
 		if (copied > limit + CACHE_LINE_BYTES)
@@ -207,7 +208,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		}
 		if (chunk_bytes > max_chunk_bytes + RED_ZONE_BYTES)
 			chunk_bytes = max_chunk_bytes + RED_ZONE_BYTES;
-		/* Where less could be read than there was room for, it was not the room that cut. */
+		/* If less could be read than there was room for, the room was not the limit. */
 		if (chunk_bytes == room + red_zone && room < asked) {
 			head->asked_bytes = asked;
 			context->control->counters[COUNT_SHED]++;
@@ -233,7 +234,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	return walked + used;
 }
 
-/* `ctx` is the running program's own. */
+/* Appends the kernel's chain and returns its size. `ctx` is the running program's own. */
 static __always_inline __u64 append_kernel(void *ctx, struct loop_context *context, struct sample_head *head,
 					   __u64 at)
 {
@@ -253,7 +254,7 @@ static __always_inline __u64 append_kernel(void *ctx, struct loop_context *conte
 	return bytes;
 }
 
-/* Everything of a record's head but what stands behind it and the registers. */
+/* Fills a record's head, except for what describes the parts after it, and the registers. */
 static __always_inline void begin_record(struct cpu_control *control, struct sample_head *head, __u16 flags,
 					 __u64 pid_tid, __u64 weight)
 {
@@ -265,14 +266,14 @@ static __always_inline void begin_record(struct cpu_control *control, struct sam
 	head->pid = pid_tid >> 32;
 	head->tid = (__u32)pid_tid;
 	head->weight = weight;
-	/* What a probe lost inside another one's program is counted there alone, see take_probe. */
+	/* Losses of a probe inside another one's program are only counted there, see take_probe. */
 	nested = *(volatile __u64 *)&control->counters[COUNT_LOST_NESTED];
 	head->cpu_fired = control->counters[COUNT_FIRED] + nested;
 	head->cpu_lost =
 		control->counters[COUNT_LOST_RING_FULL] + control->counters[COUNT_LOST_TABLE_FULL] + nested;
 }
 
-/* Counts a sample that is lost, and notes when. */
+/* Counts a lost sample, and notes when it was lost. */
 static __always_inline void lose(struct cpu_control *control, enum counter counter, enum gap_cause cause)
 {
 	struct gap *gap = &control->gaps[cause];
@@ -283,7 +284,7 @@ static __always_inline void lose(struct cpu_control *control, enum counter count
 		gap->first_ns = gap->last_ns;
 }
 
-/* Appends what was lost since the last sample, if anything was, and returns the bytes. */
+/* Appends the losses since the last sample, if any, and returns their size. */
 static __always_inline __u64 append_gaps(struct loop_context *context, struct sample_head *head, __u64 at)
 {
 	struct cpu_control *control = context->control;

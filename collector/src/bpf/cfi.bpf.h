@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The walk by call frame information. Rules are those of files, found by the offset of code in its file: all processes that
- * map a file share them, and nothing is to be told of a process. What has none yet is missed, with the file and the
- * offset, and the stack is copied.
+ * The walk by call frame information. Rules belong to files, and are found by the offset of code in its file: all
+ * processes that map a file share them, and user space need not provide anything per process. Code without a rule is
+ * reported as missed, with its file and offset, and the stack is copied.
  *
  *   mapping of the address -> file -> its number     code_files
  *   number, granule of the file -> set and way       rule_sets, by a key of both
- *   byte of the granule -> row -> place of a rule    rules
+ *   byte of the granule -> row -> index of a rule    rules
  *
- * User space replaces a way by writing 0 for its key first, and the key last; and it raises the way's sequence before and
- * after it writes the rows. If key and sequence are the same before and after reading, what was read belongs to the key. The
- * key alone does not tell: the rows of the same key may be written again.
+ * User space replaces a way by clearing its key first and writing the new key last; and it increments the way's
+ * sequence before and after it writes the rows. If key and sequence are the same before and after reading, what was
+ * read belongs to the key. The key alone does not suffice: the rows of the same key may be rewritten.
  */
 #ifndef FPPROF_CFI_H
 #define FPPROF_CFI_H
@@ -20,16 +20,16 @@
 #include "maps.bpf.h"
 #include "memory.bpf.h"
 
-/* The number of a file, 24 bits, a bit for parts of granules, and the number of the granule or part in the file. */
+/* A file's number, 24 bits, a bit for parts of granules, and the index of the granule or part in the file. */
 #define RULE_KEY(number, offset) ((__u64)(number) << 40 | (offset) / GRANULE_BYTES)
 #define RULE_PART_KEY(number, offset) ((__u64)(number) << 40 | 1ULL << 39 | (offset) / GRANULE_PART_BYTES)
 #define RECENT_KEY(number, offset) ((__u64)(number) << 40 | (offset))
-/* Fibonacci hashing; the upper half first comes into the lower. */
+/* Fibonacci hashing, after folding the upper half into the lower. */
 #define KEY_HASH(key) (((key) ^ (key) >> 32) * 0x9e3779b97f4a7c15ULL >> 40)
-/* Offsets from here on have no keys: code there has no rules. */
+/* Offsets from here on have no keys, so code there has no rules. */
 #define KEY_OFFSETS (1ULL << 38)
 
-/* The place of a byte's rule in the granule of this key, 0 for none. */
+/* Index of a byte's rule in the granule with this key, 0 for none. */
 static __always_inline __u32 find_place(__u64 key, __u64 byte)
 {
 	__u32 number = KEY_HASH(key) & rule_set_mask, place, sequence, way = RULE_WAYS;
@@ -48,7 +48,7 @@ static __always_inline __u32 find_place(__u64 key, __u64 byte)
 	barrier_var(way);
 	way &= RULE_WAYS - 1;
 	sequence = *(volatile __u32 *)&set->ways[way].sequence;
-	/* verifier: without branches, of which it would follow all */
+	/* verifier: without branches, all of which it would follow */
 #pragma unroll
 	for (i = 0; i < GRANULE_ROWS; i++) {
 		before = byte - *(volatile __u8 *)&set->starts[way * GRANULE_ROWS + i];
@@ -58,7 +58,7 @@ static __always_inline __u32 find_place(__u64 key, __u64 byte)
 		barrier();
 	}
 	row = way * GRANULE_ROWS + ((row - 1) & (GRANULE_ROWS - 1));
-	/* verifier: the bounds must hold of the register that is added (seen on 6.1) */
+	/* verifier: the bounds must hold for the register that is added (seen on 6.1) */
 	barrier_var(row);
 	row &= RULE_WAYS * GRANULE_ROWS - 1;
 	place = *(volatile __u16 *)&set->places[row];
@@ -70,14 +70,14 @@ static __always_inline __u32 find_place(__u64 key, __u64 byte)
 	return place;
 }
 
-/* The mapping of an address. */
+/* Index of the cached mapping that contains an address. */
 static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64 address)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
 	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
 	int i;
 
-	/* Mostly that of the frame before. */
+	/* Usually the previous frame's mapping. */
 	if (address - walk->ranges[number].start < walk->ranges[number].end - walk->ranges[number].start)
 		return number;
 	number = CODE_MAPPINGS;
@@ -90,7 +90,7 @@ static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64
 		read_mapping(context, &walk->ranges[number], &walk->mappings[number],
 			     bpf_get_current_task_btf()->mm, address);
 	}
-	/* verifier: what goes through a map is any number, or it would follow each of these */
+	/* verifier: a value that went through a map is unknown; otherwise it would follow each number */
 	walk->mapping = number;
 	return *(volatile __u32 *)&walk->mapping & (CODE_MAPPINGS - 1);
 }
@@ -172,8 +172,8 @@ static long cfi_iteration(__u32 iteration, void *data)
 }
 
 /*
- * Walks the stack of the current thread with the frames at `at`, and returns their bytes: all frames, or none where one is
- * missed. Of the stack `copy_bytes` from `below` under sp up lie at `copy_at`.
+ * Walks the stack of the current thread with the frames at `at`, and returns their size: all frames, or none if one
+ * misses. `copy_bytes` of the stack, from `below` under sp up, are at `copy_at`.
  */
 static __always_inline __u64 append_cfi_frames(struct loop_context *context, struct sample_head *head,
 					       __u64 at, __u64 copy_at, __u64 copy_bytes, __u64 below,
@@ -209,7 +209,7 @@ static __always_inline __u64 append_cfi_frames(struct loop_context *context, str
 	return n_frames * sizeof(struct cfi_frame);
 }
 
-/* Appends what user space needs to make the rule that was missed, and returns the bytes. */
+/* Appends what user space needs to make the missed rule, and returns its size. */
 static __always_inline __u64 append_miss(struct loop_context *context, struct sample_head *head, __u64 at)
 {
 	if (head->cfi_end != CFI_MISS_NO_RULE || at > segment_room)

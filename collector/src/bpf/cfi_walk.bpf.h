@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * One step of the walk by call frame information. It touches memory and rules through two macros alone, so that it
+ * One step of the walk by call frame information. It accesses memory and rules only through two macros, so that it
  * compiles for the host too:
  *   __u32 FIND_RULE(reader, __u64 address, __u64 *rule)
- *     the rule of the code at address; CFI_END_NONE when there is one, else why not
+ *     the rule of the code at address; CFI_END_NONE if there is one, else why not
  *   int READ_PAIR(reader, __u64 pair[2], __u64 address)
- *     two words of the program at address; 0 when they could be read
+ *     two words of the program at address; 0 if they could be read
  *
  * Rules are those of unwind/src/rule.rs (x86-64): how ip, sp and fp of the caller are found.
  *
  *   bits 0-3    kind: 8 CFA = sp + offset, 9 CFA = fp + offset, 1 lazy PLT entry, 3 stop; others need more registers
  *   bit  4      fp was saved
- *   bit  5      fp has its value back if the place where it was saved is below sp
- *   bits 8-15   of a stop its reason: the first N_ROOTS are outermost frames
- *   bits 16-31  where fp was saved, words above the CFA, signed
- *   bits 32-63  offset of the CFA, bytes, signed; of a PLT entry the instruction's offset from which on CFA = sp + 16
+ *   bit  5      fp has its value back if its slot is below sp
+ *   bits 8-15   reason of a stop: the first N_ROOTS are root frames
+ *   bits 16-31  slot of the saved fp, words above the CFA, signed
+ *   bits 32-63  offset of the CFA, bytes, signed; for a PLT entry, instruction offset from which on CFA = sp + 16
  *
  *   higher   |                |  cfa
  *            | return address |  cfa - 8
@@ -37,8 +37,8 @@
 #define N_ROOTS CFI_END_G0
 
 /*
- * Finds the caller and gives the frame that is left in walk->frame; or says why there is none (enum cfi_end). CFI_END_NONE to go on. An
- * outermost frame is given, too; of what is missed none is.
+ * Finds the caller and stores the current frame in walk->frame; CFI_END_NONE to continue, or why there is no caller
+ * (enum cfi_end). A root frame is stored, too, but no frame on a miss.
  */
 static __always_inline __u32 cfi_step(struct cfi_walk *walk, void *reader)
 {
@@ -64,7 +64,7 @@ static __always_inline __u32 cfi_step(struct cfi_walk *walk, void *reader)
 	if (rule & RULE_FP_SAVED) {
 		fp_at = cfa + RULE_FP_OFFSET(rule);
 		if (fp_at < sp && (walk->is_caller || READ_PAIR(reader, walk->pair, fp_at))) {
-			/* A callee may have overwritten what lies below sp. */
+			/* A callee may have overwritten memory below sp. */
 			if (!(rule & RULE_FP_RESTORED))
 				return CFI_MISS_RED_ZONE;
 		} else if (fp_at < sp) {

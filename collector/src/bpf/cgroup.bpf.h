@@ -7,9 +7,9 @@
 #include "abi.h"
 
 /*
- * Whether the task is in the profiled control group or in one below it. Not by the kernel's helpers:
- * they know the unified hierarchy (version 2) alone. A task has one state for each controller; its
- * parents are those of the control groups above, in the controller's hierarchy.
+ * Whether the task is in the profiled control group or in one below it. The kernel's helpers cannot tell: they only
+ * know the unified hierarchy (version 2). A task has one css for each controller, whose parents are those of the
+ * parent groups in the controller's hierarchy.
  */
 static __always_inline bool is_in_cgroup(struct task_struct *task)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The file that an address of code is mapped from, as it is at this moment: from the tree of mappings, read without a lock.
- * Readers of the tree in the kernel take none either (lock_vma_under_rcu in mm/mmap_lock.c): nodes are replaced, not
- * changed, and live until all readers are through. What is read of a node or mapping that is gone all the same is checked:
- * a mapping counts only if it holds the address.
+ * The file that a code address is mapped from at this moment: from the tree of mappings, read without a lock. Readers
+ * in the kernel take no lock either (lock_vma_under_rcu in mm/mmap_lock.c): nodes are replaced, not changed, and live
+ * until all readers are done. In case a node or mapping is gone all the same, what is read is checked: a mapping
+ * counts only if it contains the address.
  *
- * A maple tree: of a pointer to a node bits 3-6 are its type, and the node begins at a multiple of 256; that of the root has
- * bit 1 besides, and is the only entry otherwise. What the slots of a leaf point to are the mappings.
+ * A maple tree: bits 3-6 of a pointer to a node are its type, and the node begins at a multiple of 256. The pointer to
+ * the root also has bit 1 set; without that, it is the only entry itself. The slots of a leaf point to the mappings.
  *   leaf_64, range_64:  parent, pivot[15], slot[16]; the last slot may hold the number of the last slot in use instead
  *   arange_64:          parent, pivot[9], slot[10], gap[10], the number of the last slot in use
- * Slot n holds what goes up to pivot n, inclusive. include/linux/maple_tree.h, mtree_range_walk and ma_data_end in
+ * Slot n covers addresses up to pivot n, inclusive. include/linux/maple_tree.h, mtree_range_walk and ma_data_end in
  * lib/maple_tree.c: the same in 6.1 and 7.3.
  */
 #ifndef FPPROF_CODE_MAPPING_H
@@ -36,10 +36,10 @@
 #define MAY_BE_BACKING (3U << 24)
 /* include/uapi/linux/magic.h */
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
-/* Since 6.13: somebody has looked at the time. */
+/* Since 6.13: the timestamp has been queried. */
 #define CTIME_QUERIED (1U << 31)
 
-/* Goes down one level, to maple_entry. Comparisons have no branches, of which the verifier would follow all. */
+/* Descends one level, to maple_entry. Comparisons have no branches, all of which the verifier would follow. */
 static long maple_iteration(__u32 iteration, void *data)
 {
 	struct loop_context *context = data;
@@ -81,7 +81,7 @@ static long maple_iteration(__u32 iteration, void *data)
 	return 1;
 }
 
-/* The mapping that holds an address, or the next one; NULL if there is none. */
+/* The mapping that contains an address, or the next one; NULL if there is none. */
 static __always_inline struct vm_area_struct *find_mapping(struct loop_context *context, struct mm_struct *mm,
 							   __u64 address)
 {
@@ -95,7 +95,7 @@ static __always_inline struct vm_area_struct *find_mapping(struct loop_context *
 	return (void *)walk->maple_mapping;
 }
 
-/* A field of a structure whose first bytes were copied to walk->node: one copy costs what one field costs. */
+/* A field of a structure whose first bytes were copied to walk->node: one copy costs as much as reading one field. */
 #define COPIED(walk, type, field) \
 	({ \
 		__u64 offset_ = bpf_core_field_offset(((struct type *)0)->field); \
@@ -104,14 +104,14 @@ static __always_inline struct vm_area_struct *find_mapping(struct loop_context *
 			: 0; \
 	})
 
-/* The inode that /proc shows of a mapping: of overlayfs its own, and not that of the file below (file_user_inode). */
+/* The inode that /proc shows for a mapping: overlayfs's own, not that of the underlying file (file_user_inode). */
 static __always_inline struct inode *user_inode(struct file *vm_file)
 {
 	struct backing_file *backing = (void *)vm_file;
 	struct inode *inode;
 
 	if (bpf_core_field_exists(backing->user_path) && (BPF_CORE_READ(vm_file, f_mode) & MAY_BE_BACKING)) {
-		/* What is no backing_file has something else there: it leads to no file system. */
+		/* A plain file has something else there, which leads to no file system. */
 		inode = BPF_CORE_READ(backing, user_path.dentry, d_inode);
 		if (BPF_CORE_READ(inode, i_sb, s_magic) == OVERLAYFS_SUPER_MAGIC)
 			return inode;
@@ -119,7 +119,7 @@ static __always_inline struct inode *user_inode(struct file *vm_file)
 	return BPF_CORE_READ(vm_file, f_path.dentry, d_inode);
 }
 
-/* False where it cannot be read. */
+/* Reads the identity of a mapped file; false if it cannot be read. */
 static __always_inline bool read_file(struct cfi_walk *walk, struct code_mapping *found, struct file *vm_file)
 {
 	struct inode *inode = user_inode(vm_file);
@@ -143,7 +143,7 @@ static __always_inline bool read_file(struct cfi_walk *walk, struct code_mapping
 	return found->file.device;
 }
 
-/* What holds the address: a mapping of a file, of the vDSO, or `miss` says what else. */
+/* Finds the mapping of an address: of a file, or of the vDSO; otherwise sets `miss` to the reason. */
 static __always_inline void read_mapping(struct loop_context *context, struct code_range *range,
 					 struct code_mapping *found, struct mm_struct *mm, __u64 address)
 {
@@ -175,8 +175,8 @@ static __always_inline void read_mapping(struct loop_context *context, struct co
 }
 
 /*
- * Forgets the mappings of another address space, and of this one once anything was mapped in it since: each such change
- * has a number of its own (mm_lock_seq, since 6.4). Without that they are forgotten each time.
+ * Forgets the cached mappings of another address space, and of this one if anything was mapped in it since: each such
+ * change increments mm_lock_seq (since 6.4). On older kernels they are always forgotten.
  */
 static __always_inline void begin_mappings(struct cfi_walk *walk, struct task_struct *task,
 					   struct mm_struct *mm)

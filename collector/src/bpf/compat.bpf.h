@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What differs between kernels. */
+/* Differences between kernels. */
 #ifndef FPPROF_COMPAT_H
 #define FPPROF_COMPAT_H
 
@@ -15,8 +15,8 @@
 #define PF_KTHREAD 0x00200000
 
 /*
- * Whether a task has no user side: it may borrow an address space, but its user registers mean
- * nothing. Bit 0x4000 was PF_USED_ASYNC before 5.17 and unused until 6.4.
+ * Whether a task has no user side: it may borrow an address space, but its user registers are meaningless. Bit 0x4000
+ * was PF_USED_ASYNC before 5.17 and unused until 6.4.
  */
 static __always_inline bool has_no_user_side(struct task_struct *task)
 {
@@ -24,11 +24,11 @@ static __always_inline bool has_no_user_side(struct task_struct *task)
 }
 
 /*
- * Whether a task is inside execve, between two programs: its address space is that of the next one already, while its user
- * registers are still those of the last. The kernel notes where code and stack start right before it sets the registers
- * anew (load_elf_binary), the stack pointer to the stack's start. In the moment between, the old stack pointer points to
- * nothing, or above the new stack's start, or to where nobody has pushed anything yet. Of the two, code is noted first: until
- * the stack is, its start is that of the arguments (setup_arg_pages), below which the kernel has pushed.
+ * Whether a task is inside execve, between two programs: it already has the address space of the new program, but
+ * still the user registers of the old one. The kernel records where code and stack start right before it sets new
+ * registers (load_elf_binary), with the stack pointer at the stack's start. In between, the old stack pointer points
+ * to nothing, or above the new stack's start, or to where nothing has been pushed yet. The start of code is recorded
+ * first: until the stack's start is, it is that of the arguments (setup_arg_pages), below which the kernel has pushed.
  */
 static __always_inline bool is_between_programs(struct task_struct *task, struct mm_struct *mm, __u64 sp)
 {
@@ -51,9 +51,9 @@ static __always_inline bool is_between_programs(struct task_struct *task, struct
 }
 
 /*
- * Whether others may use the stack of a task that exits or executes a program. In both the kernel wakes the parent of a
- * vfork and whoever joins the thread (mm_release in kernel/fork.c) before the task gives up the address space (exec_mmap
- * in fs/exec.c, exit_mm in kernel/exit.c).
+ * Whether others may already use the stack of a task that exits or executes a program. In both cases the kernel wakes
+ * the parent of a vfork and whoever joins the thread (mm_release in kernel/fork.c) before the task gives up the
+ * address space (exec_mmap in fs/exec.c, exit_mm in kernel/exit.c).
  */
 static __always_inline bool has_released_stack(struct task_struct *task, struct mm_struct *mm)
 {
@@ -69,8 +69,9 @@ static __always_inline bool has_released_stack(struct task_struct *task, struct 
 #define SUID_DUMP_USER 1
 
 /*
- * Whether a process may be dumped and traced by its own user: not after it executed a setuid program or one that the user
- * cannot read, or changed its user, or asked for it (PR_SET_DUMPABLE in prctl(2)). Others may have secrets in memory.
+ * Whether a process may be dumped and traced by its own user: not after it executed a setuid program or one that the
+ * user cannot read, changed its user, or asked for it (PR_SET_DUMPABLE in prctl(2)). A non-dumpable process may have
+ * secrets in memory.
  */
 static __always_inline bool is_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
@@ -83,7 +84,10 @@ static __always_inline bool is_dumpable(struct task_struct *task, struct mm_stru
 	return (bitmap->flags.__mm_flags[0] & MMF_DUMPABLE_MASK) == SUID_DUMP_USER;
 }
 
-/* Whether a process has a user as its real, effective and saved one, as it must to be traced by them (__ptrace_may_access). */
+/*
+ * Whether a process has this real, effective and saved user, as required for that user to trace it
+ * (__ptrace_may_access).
+ */
 static __always_inline bool is_of_user(struct task_struct *task, __u32 user)
 {
 	return BPF_CORE_READ(task, cred, uid.val) == user && BPF_CORE_READ(task, cred, euid.val) == user &&

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The programs: one takes samples, by what fires them, two of waits if asked for, three follow the profiled processes.
+ * The programs: one of three takes samples, depending on the event; two sample waits if requested; three follow the
+ * profiled processes.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -17,7 +18,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const struct abi *unused_abi __attribute__((unused));
 
-/* Each overflow of a counter: hardware, or one of the kernel's own. */
+/* Runs at each overflow of a hardware or software counter. */
 SEC("perf_event")
 int take_sample(struct bpf_perf_event_data *ctx)
 {
@@ -36,7 +37,7 @@ int take_sample(struct bpf_perf_event_data *ctx)
 	return 0;
 }
 
-/* Each hit of a tracepoint, on any CPU. The kernel never runs one such program inside another. */
+/* Runs at each hit of a tracepoint, on any CPU. The kernel never nests such programs. */
 SEC("tracepoint")
 int take_tracepoint(void *ctx)
 {
@@ -49,8 +50,8 @@ int take_tracepoint(void *ctx)
 }
 
 /*
- * Each hit of a probe in a program. Another thread may run meanwhile, on this CPU, and hit one too: that tick is lost.
- * It touches nothing that this one may be about to write back.
+ * Runs at each hit of a uprobe. It can be preempted by another thread on this CPU that also hits a probe: that tick is
+ * lost. The nested program changes nothing that the first one may be about to write back.
  */
 SEC("uprobe")
 int take_probe(struct pt_regs *ctx)
@@ -105,7 +106,7 @@ int BPF_PROG(follow_exec, struct task_struct *task)
 	return 0;
 }
 
-/* Not sched_process_exit: the time a process or thread takes to die is its own. */
+/* Not sched_process_exit: the time that a process or thread takes to exit belongs to it. */
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(follow_free, struct task_struct *task)
 {

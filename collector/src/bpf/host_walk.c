@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The walk by call frame information that runs in the kernel, as ordinary C: over a copied stack, with rules from a callback.
- * Called by sys/host_walk.rs.
+ * The kernel's walk by call frame information as ordinary C: over a copied stack, with rules from a callback. Called
+ * by sys/host_walk.rs.
  */
 #include <linux/types.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct host_walk {
 	__u32 (*find_rule)(void *context, __u64 address, __u64 *rule);
 	void *context;
 	const __u8 *copy;
-	/* The address of the copy's first byte, and the bytes there are. */
+	/* Address of the copy's first byte, and size of the copy. */
 	__u64 start;
 	__u64 bytes;
 };
@@ -32,7 +32,7 @@ static int read_copy(struct host_walk *input, __u64 pair[2], __u64 address)
 	__u64 offset = address - input->start;
 
 	if (address + 8 == input->start && input->bytes >= 8) {
-		/* The page below was never touched and is not in the copy; its word is of no use to anybody. */
+		/* The page below was never touched and is not in the copy; the value of its word does not matter. */
 		pair[0] = 0;
 		memcpy(&pair[1], input->copy, 8);
 		return 0;
@@ -48,8 +48,8 @@ static int read_copy(struct host_walk *input, __u64 pair[2], __u64 address)
 #include "cfi_walk.bpf.h"
 
 /*
- * Walks from these registers (ip, sp, fp), and returns how the walk ended (enum cfi_end). There is room for MAX_FRAMES frames, of
- * which *n_frames are written: all of a complete walk, or none.
+ * Walks from these registers (ip, sp, fp), and returns how the walk ended (enum cfi_end). Writes up to MAX_FRAMES
+ * frames and their number to *n_frames: all frames of a complete walk, or none.
  */
 __u32 fpprof_host_walk(struct host_walk *input, const __u64 registers[3], struct cfi_frame *frames,
 		       __u32 *n_frames)

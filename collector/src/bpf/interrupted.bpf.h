@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The stack that a thread was on before it went over to its alternate signal stack (sigaltstack).
+ * The stack that a thread was on before it switched to its alternate signal stack (sigaltstack).
  *
- * When the kernel begins a handler on another stack, it leaves the interrupted registers at that stack's upper end, in a
- * struct rt_sigframe:
+ * When the kernel starts a handler on another stack, it saves the interrupted registers at that stack's upper end, in
+ * a struct rt_sigframe:
  *
  *   end of the stack ──▶ extended state (x86), of a size that differs between processors and threads
- *                        siginfo, ucontext: uc_stack, uc_mcontext      further down where the state is larger
+ *                        siginfo, ucontext: uc_stack, uc_mcontext      further down if the state is larger
  *                        the handler's frames
  *                 sp ──▶
  */
@@ -18,8 +18,8 @@
 #include "stack_end.bpf.h"
 
 /*
- * Looks at the next place where the frame may lie. It is known by its uc_stack, in which the kernel saves what sigaltstack
- * was told.
+ * Checks the next possible address of the frame. The frame is identified by its uc_stack, in which the kernel saves
+ * the arguments of sigaltstack.
  */
 static long signal_frame_iteration(__u32 iteration, void *data)
 {
@@ -36,7 +36,7 @@ static long signal_frame_iteration(__u32 iteration, void *data)
 	return 1;
 }
 
-/* The stack pointer that the thread had on the stack it has left; 0 when it is not found. */
+/* The stack pointer that the thread had on the stack it left; 0 if it is not found. */
 static __always_inline __u64 interrupted_sp(struct loop_context *context, struct task_struct *task, __u64 sp)
 {
 	struct signal_frame *search = &context->control->signal_frame;
@@ -52,9 +52,9 @@ static __always_inline __u64 interrupted_sp(struct loop_context *context, struct
 }
 
 /*
- * Appends what is left of the interrupted stack to copy when `asked` bytes of the current one were asked for and `bytes` of
- * them copied: both stacks together have no more than max_chunk_bytes, and than there is room for. Returns the bytes. Page
- * by page, since the verifier does not see that two chunks fit.
+ * Appends the interrupted stack, within what is left after `asked` bytes of the current stack were wanted and `bytes`
+ * copied: both stacks together have no more than max_chunk_bytes, and fit into the room. Returns the size. Copies page
+ * by page, since the verifier cannot see that two chunks fit.
  */
 static __always_inline __u64 append_interrupted(struct loop_context *context, struct sample_head *head,
 						__u64 at, struct task_struct *task, struct mm_struct *mm,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Reading the profiled program: two words for a walk, pages of a stack with their holes. */
+/* Reading memory of the profiled program: two words for a walk, or pages of a stack with their holes. */
 #ifndef FPPROF_MEMORY_H
 #define FPPROF_MEMORY_H
 
@@ -9,21 +9,21 @@
 #define ALIGN8(n) (((n) + 7) & ~7ULL)
 
 /*
- * Pointers a callback needs; what changes lives in the control block, or the verifier would follow
- * every iteration.
+ * Pointers that a callback needs; everything that changes is in the control block, or the verifier would follow every
+ * iteration.
  */
 struct loop_context {
 	struct cpu_control *control;
-	/* Of the CPU's ring, the segment that holds the record; see find_segment. */
+	/* The segment of the CPU's ring that contains the record; see find_segment. */
 	__u8 *segment;
-	/* First segment of the CPU's ring. */
+	/* Index of the first segment of the CPU's ring. */
 	__u32 first_segment;
 	bool has_ring;
 };
 
 /*
- * verifier: a number that went through a map is any number (seen on 6.18). Where paths meet that differ in it alone, what
- * follows is followed once.
+ * verifier: a number that went through a map is unknown (seen on 6.18). If paths that only differ in it meet, the code
+ * after that is followed once.
  */
 static __always_inline __u64 any_number(struct cpu_control *control, __u64 number)
 {
@@ -31,7 +31,10 @@ static __always_inline __u64 any_number(struct cpu_control *control, __u64 numbe
 	return *(volatile __u64 *)&control->any_number;
 }
 
-/* Two words of the program, from a copy of its stack in the segment if they are in it; 0 when they could be read. */
+/*
+ * Reads two words of the program, from the copy of its stack in the segment if it contains them; 0 if they could be
+ * read.
+ */
 static __always_inline int read_copied(struct loop_context *context, __u64 pair[2], __u64 address,
 				       __u64 copy_start, __u64 copy_bytes, __u64 copy_at)
 {
@@ -39,7 +42,7 @@ static __always_inline int read_copied(struct loop_context *context, __u64 pair[
 	__u64 at = copy_at + offset;
 
 	if (offset < copy_bytes && copy_bytes - offset >= 16) {
-		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
+		/* verifier: forgets the bounds of a value that went through a map (seen on 6.18) */
 		if (at > segment_room)
 			return -1;
 		pair[0] = *(__u64 *)(context->segment + at);
@@ -94,8 +97,7 @@ static long page_iteration(__u32 iteration, void *data)
 }
 
 /*
- * Copies what can be read, page by page, and notes the holes. Returns the bytes up to the last
- * thing of use.
+ * Copies what is readable, page by page, and notes the holes. Returns the size up to the last useful byte.
  */
 static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes, __u64 at,
 					bool end_known)
@@ -109,13 +111,13 @@ static __always_inline __u64 copy_pages(struct loop_context *context, __u64 star
 	copy->chunk_at = at;
 	bpf_loop(n_pages, page_iteration, context, 0);
 	if (!copy->readable_bytes || !end_known) {
-		/* What lies behind the last readable page is not known to be stack. */
+		/* What follows the last readable page may not be stack. */
 		bytes = copy->readable_bytes;
 	}
 	return bytes;
 }
 
-/* Appends the bitmap of holes and returns its words. */
+/* Appends the bitmap of holes and returns its number of words. */
 static __always_inline __u64 append_holes(struct loop_context *context, __u64 at, __u64 chunk_bytes)
 {
 	struct page_copy *copy = &context->control->copy;

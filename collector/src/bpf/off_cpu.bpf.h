@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Waits: how long a thread was off its CPU because it was blocked, with the stack that blocked.
+ * Waits: how long a thread was blocked, off its CPU, with the stack that blocked.
  *
  * With sched_exit (Linux 6.15):
- *   sched_switch          the thread is still the current one: only the time is noted
- *   ...                   blocked, then runnable until it has a CPU
- *   sched_exit            it is the current one again, on whatever CPU, and its memory can be read: its stacks are what
- *                         they were, the kernel's too, and how long it took is known. So a wait that is too short to be
- *                         of interest costs two looks into a table, and no copy.
+ *   sched_switch          the thread is still current: only the time is noted
+ *   ...                   blocked, then runnable until it gets a CPU
+ *   sched_exit            it is current again, on some CPU, and its memory can be read: its stacks are unchanged, the
+ *                         kernel's too, and the length of the wait is known. So a wait that is too short to be sampled
+ *                         costs two map lookups, and no copy.
  *
  * Without (stacks_at_block):
- *   sched_switch          the thread is still the current one: the time is noted and its stacks are copied, as a record
- *                         with SAMPLE_WAIT_BEGUN
+ *   sched_switch          the thread is still current: the time is noted and its stacks are copied, as a record with
+ *                         SAMPLE_WAIT_BEGUN
  *   ...
- *   sched_switch to it    another thread is still the current one: its memory cannot be read, but how long the wait took
- *                         is known. A record with SAMPLE_WAIT_ENDED says so; user space joins the two. The copies of waits
- *                         that were too short are thrown away there.
+ *   sched_switch to it    another thread is still current: its memory cannot be read, but the length of the wait is
+ *                         known and written as a record with SAMPLE_WAIT_ENDED; user space joins the two, and drops the
+ *                         copies of waits that were too short.
  *
- * What is blocked already when the recording begins is looked up then, and what still is when it ends, too: its stacks
- * are read by user space, as long as it has not run meanwhile.
+ * Threads that are already blocked when the recording begins are looked up then, and those still blocked when it ends,
+ * too: user space reads their stacks, if they have not run meanwhile.
  *
- * The programs run where the kernel does not switch threads, so that they never meet on a CPU; but a program that samples
- * may interrupt them. Waits have control blocks and rings of their own.
+ * The programs run where the kernel does not switch threads, so that they are never nested on a CPU; but a sampling
+ * program may interrupt them. Waits have control blocks and rings of their own.
  */
 #ifndef FPPROF_OFF_CPU_H
 #define FPPROF_OFF_CPU_H
@@ -46,7 +46,10 @@ static __always_inline bool find_wait_memory(struct loop_context *context, __u32
 	return find_memory(context, *cpu, EVENT_WAITS);
 }
 
-/* A profiled thread leaves its CPU. Kernel threads wait for work all their time, and have no user stack. */
+/*
+ * Notes that a profiled thread leaves its CPU. Kernel threads are skipped: they mostly wait for work, and have no user
+ * stack.
+ */
 static __always_inline void begin_wait(void *ctx, bool preempt, struct task_struct *prev,
 				       unsigned int prev_state)
 {
@@ -62,7 +65,7 @@ static __always_inline void begin_wait(void *ctx, bool preempt, struct task_stru
 	if (preempt || !prev_state) {
 		context.control->counters[COUNT_FIRED]++;
 		context.control->counters[COUNT_SKIPPED_PREEMPTED]++;
-		/* begin_waits may have found it blocked the moment before it ran. */
+		/* begin_waits may have found it blocked just before it ran. */
 		if (wait)
 			wait->since_ns = 0;
 		return;
@@ -85,7 +88,7 @@ static __always_inline void begin_wait(void *ctx, bool preempt, struct task_stru
 	}
 }
 
-/* Ends the wait of a thread that gets its CPU back; 0 if there is none to be sampled. */
+/* Ends the wait of a thread that gets its CPU back; 0 if it is not to be sampled. */
 static __always_inline __u64 end_wait(struct wait *wait, struct cpu_control *control)
 {
 	__u64 blocked_ns = bpf_ktime_get_ns() - wait->since_ns;
@@ -115,7 +118,7 @@ int BPF_PROG(note_wait, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-/* A thread has its CPU back. */
+/* Runs when a thread has its CPU back. */
 SEC("tp_btf/sched_exit_tp")
 int BPF_PROG(take_wait, bool is_switch)
 {
@@ -132,7 +135,7 @@ int BPF_PROG(take_wait, bool is_switch)
 	return 0;
 }
 
-/* Writes the second half of a wait's sample; false when there is no room. */
+/* Writes the second half of a wait's sample; false if there is no room. */
 static __always_inline bool write_wait_end(struct loop_context *context, struct task_struct *task, __u32 cpu,
 					   __u64 since_ns, __u64 blocked_ns)
 {
@@ -149,7 +152,7 @@ static __always_inline bool write_wait_end(struct loop_context *context, struct 
 	barrier_var(pos);
 	head = (struct sample_head *)(context->segment + pos);
 	begin_record(control, head, SAMPLE_IN_KERNEL | SAMPLE_WAIT_ENDED, pid_tid, blocked_ns);
-	/* Joins the halves; what it is else, where there is a chunk. */
+	/* Joins the halves; elsewhere, the end of the chunk's stack. */
 	head->stack_end = since_ns;
 	bytes += append_gaps(context, head, pos + bytes);
 	head->total_bytes = bytes;
@@ -157,7 +160,7 @@ static __always_inline bool write_wait_end(struct loop_context *context, struct 
 	return true;
 }
 
-/* As note_wait and take_wait together, where there is no sched_exit. */
+/* Combines note_wait and take_wait if there is no sched_exit. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switch_waits, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
@@ -181,8 +184,8 @@ int BPF_PROG(switch_waits, bool preempt, struct task_struct *prev, struct task_s
 }
 
 /*
- * The threads that are blocked when the recording begins: they wait from then on. Tells user space the tid of each for
- * which there is no room.
+ * Adds the threads that are blocked when the recording begins: their waits start now. Reports to user space the tid of
+ * each thread for which there is no room.
  */
 SEC("iter/task")
 int begin_waits(struct bpf_iter__task *ctx)
@@ -199,15 +202,15 @@ int begin_waits(struct bpf_iter__task *ctx)
 	wait.start_boottime = task->start_boottime;
 	wait.run_ns = task->se.sum_exec_runtime;
 	wait.since_ns = bpf_ktime_get_ns();
-	/* User space reads them. */
+	/* User space reads the stacks. */
 	wait.has_stacks = true;
-	/* It may have blocked anew meanwhile, which is noted already. */
+	/* It may have blocked again meanwhile, which has already been noted. */
 	if (bpf_map_update_elem(&waits, &tid, &wait, BPF_NOEXIST) && !bpf_map_lookup_elem(&waits, &tid))
 		bpf_seq_write(ctx->meta->seq, &tid, sizeof(tid));
 	return 0;
 }
 
-/* What end_waits tells of one thread; it is run for one after the other. */
+/* Output of end_waits for one thread; global, since the program runs for one thread after the other. */
 struct open_wait_record {
 	struct open_wait wait;
 	__u64 kernel[MAX_KERNEL_FRAMES];
@@ -215,8 +218,8 @@ struct open_wait_record {
 struct open_wait_record open_wait_record;
 
 /*
- * The threads that are blocked when the recording has ended, when nothing is sampled any more. The kernel leaves its
- * scheduler's functions out of the chain of a task that is not the current one.
+ * Reports the threads that are blocked when the recording has ended and nothing is sampled any more. The kernel leaves
+ * its scheduler's functions out of the chain of a task that is not current.
  */
 SEC("iter/task")
 int end_waits(struct bpf_iter__task *ctx)
@@ -260,7 +263,7 @@ int end_waits(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Its place in the table is free for others. */
+/* Frees the thread's place in the table. */
 static __always_inline void forget_wait(struct task_struct *task)
 {
 	__u32 tid = task->pid;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The CPU's side of its rings: finding room for a record, and handing it over. The reader's side is collector/src/ring.rs.
+ * The CPU's side of its rings: finding room for a record, and publishing it. The reader's side is
+ * collector/src/ring.rs.
  *
  *   segments in the order in which they were taken, each filled from its start:
  *
@@ -10,16 +11,16 @@
  *       +-----------+-----------+  +-----------+---+----------+  +-----------+-----------+
  *                   ^ tail                                                   ^ head
  *
- * head and tail count bytes over all segments ever taken: head / segment_bytes is the sequence number of a segment, and
- * order[] says which segment has it; head % segment_bytes says where in it.
+ * head and tail count bytes over all segments ever taken: head / segment_bytes is the sequence number of a segment,
+ * which order[] maps to the segment; head % segment_bytes is the offset in it.
  *
  *   this CPU, for a record                              the reader
  *     writes it at head                                   reads head, then the records from tail up to it
- *     in a new segment: sets order[], flips its           of each segment that is read to its end: flips
+ *     in a new segment: sets order[], flips its           for each segment that is read to its end: flips
  *       bit in taken                                        its bit in given_back
  *     moves head when all of that is written              moves tail
  *
- * A segment is free when its bits in taken and given_back are equal. Nobody waits: without a free segment the sample is
+ * A segment is free if its bits in taken and given_back are equal. Nobody waits: without a free segment the sample is
  * lost.
  */
 #ifndef FPPROF_RING_H
@@ -30,8 +31,8 @@
 #include "memory.bpf.h"
 
 /*
- * Where a program of this CPU counts and writes. Every CPU has a place to count; one that came online later than the rings
- * were made has no ring.
+ * Finds the control block and ring that a program on this CPU uses. Every CPU has a control block; one that came
+ * online after the rings were created has no ring.
  */
 static __always_inline bool find_memory(struct loop_context *context, __u32 cpu, __u32 event)
 {
@@ -46,8 +47,8 @@ static __always_inline bool find_memory(struct loop_context *context, __u32 cpu,
 }
 
 /*
- * Number of the lowest bit of a word that has one: counts the bits below it. By hand, since clang 14
- * dies of __builtin_ctzll, and without branches, of which the verifier would follow all.
+ * Index of the lowest set bit of a nonzero word: counts the bits below it. Done by hand, since clang 14 crashes on
+ * __builtin_ctzll, and without branches, all of which the verifier would follow.
  */
 static __always_inline __u32 lowest_bit(__u64 word)
 {
@@ -59,8 +60,8 @@ static __always_inline __u32 lowest_bit(__u64 word)
 }
 
 /*
- * Finds where the next record goes: behind the last one, or in a segment that is free; false when none is. The segment
- * that the reader is in counts as used as a whole, since it is given back as a whole.
+ * Finds room for the next record: after the last one, or in a free segment; false if there is none. The segment that
+ * the reader is in counts as fully used, since it is returned as a whole.
  */
 static __always_inline bool find_slot(struct cpu_control *control)
 {
@@ -81,7 +82,7 @@ static __always_inline bool find_slot(struct cpu_control *control)
 	return true;
 }
 
-/* The same, with the memory of the segment. */
+/* Likewise, and looks up the segment's memory. */
 static __always_inline bool find_segment(struct loop_context *context)
 {
 	struct cpu_control *control = context->control;
@@ -95,9 +96,9 @@ static __always_inline bool find_segment(struct loop_context *context)
 }
 
 /*
- * How many bytes of stack there is room for, by how full the ring is: all up to three quarters, and
- * then a quarter, a sixteenth, a sixty-fourth of it. So the ring lasts longer than it would with
- * whole stacks, and what is lost then is said of each stack.
+ * Decides how many bytes of stack may be copied, by how full the ring is: all of them up to three quarters, and then a
+ * quarter, a sixteenth, a sixty-fourth. So the ring lasts longer than with whole stacks, and each cut stack records
+ * what it lacks.
  */
 static __always_inline void find_room(struct cpu_control *control)
 {
@@ -113,14 +114,14 @@ static __always_inline void find_room(struct cpu_control *control)
 		room >>= 4;
 	else if (used > ring_bytes / 4 * 3)
 		room >>= 2;
-	/* A ring of two samples has no room for a whole one long before. */
+	/* A ring for two samples runs out of room for a whole one long before that. */
 	for (i = 0; i < 3; i++)
 		if (!slot->free && slot->filled + other_bytes + ALIGN8(room) > segment_bytes)
 			room >>= 2;
 	slot->room = room < least ? least : room;
 }
 
-/* Hands the record over, and wakes the reader when the ring passes the mark. */
+/* Publishes the record, and wakes the reader if the ring passes wakeup_bytes. */
 static __always_inline void publish(struct cpu_control *control, __u8 *segment, __u32 cpu, __u64 bytes)
 {
 	struct slot *slot = &control->slot;
@@ -130,10 +131,10 @@ static __always_inline void publish(struct cpu_control *control, __u8 *segment, 
 	if (slot->filled + grown >= hot_bytes && grown < left && slot->free && slot->used < ring_bytes / 4 &&
 	    end <= segment_room) {
 		/*
-		 * Tells the reader that no other record comes here. It looks only below the head it
-		 * saw, which passes this word and the rest behind it in one step, after they are
-		 * written: so what it finds behind a record is the next one or this, never what lay
-		 * here before. Records are multiples of 8 bytes, as segments are: the word fits.
+		 * Tells the reader that no other record follows here. It only looks below the head that it read, which
+		 * passes this word and the rest of the segment in one step, after they are written: so after a record
+		 * it finds either the next one or this word, never older data. Records are multiples of 8 bytes, as
+		 * segments are, so the word fits.
 		 */
 		*(__u64 *)(segment + end) = 0;
 		grown = left;
@@ -143,7 +144,7 @@ static __always_inline void publish(struct cpu_control *control, __u8 *segment, 
 		control->taken ^= 1ULL << (slot->segment & (MAX_SEGMENTS - 1));
 	}
 	control->counters[COUNT_BYTES] += bytes;
-	/* A full barrier: what was written before must be seen before the new head. */
+	/* A full barrier: what was written before must be visible before the new head. */
 	__sync_lock_test_and_set(&control->head, control->head + grown);
 	if (slot->used < wakeup_bytes && slot->used + grown >= wakeup_bytes)
 		bpf_ringbuf_output(&doorbell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);

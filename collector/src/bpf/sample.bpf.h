@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Taking a sample: a record of the current thread, and what became of it. */
+/* Taking a sample: writing a record of the current thread, and counting the outcome. */
 #ifndef FPPROF_SAMPLE_H
 #define FPPROF_SAMPLE_H
 
@@ -9,7 +9,10 @@
 #include "ring.bpf.h"
 #include "target.bpf.h"
 
-/* Writes a record of the current thread and hands it over; false when there is no room. `ctx` is the running program's own. */
+/*
+ * Writes a record of the current thread and publishes it; false if there is no room. `ctx` is the running program's
+ * own.
+ */
 static __always_inline bool write_record(void *ctx, struct loop_context *context, __u32 cpu, __u16 flags,
 					 __u64 weight)
 {
@@ -23,8 +26,8 @@ static __always_inline bool write_record(void *ctx, struct loop_context *context
 		return false;
 	find_room(control);
 	/*
-	 * verifier: what goes through a map is any number (seen on 6.18). The bound holds of the register that is compared,
-	 * and not of a copy made before (6.1): hence the barrier.
+	 * verifier: a value that went through a map is unknown (seen on 6.18). The bound holds for the register that
+	 * is compared, and not for an earlier copy of it (6.1): hence the barrier.
 	 */
 	pos = *(volatile __u64 *)&control->slot.filled;
 	if (pos > segment_bytes)
@@ -47,7 +50,7 @@ static __always_inline bool write_record(void *ctx, struct loop_context *context
 	return true;
 }
 
-/* Counts what became of a sample. */
+/* Counts the outcome of a sample. */
 static __always_inline void count_sample(struct loop_context *context, bool is_written)
 {
 	struct cpu_control *control = context->control;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Where a stack ends. */
+/* The ends of stacks. */
 #ifndef FPPROF_STACK_END_H
 #define FPPROF_STACK_END_H
 
@@ -15,13 +15,13 @@ static long note_mapping(struct task_struct *task, struct vm_area_struct *vma, v
 	return 0;
 }
 
-/* The CPU's place for the thread. Several threads share one; the last wins. */
+/* The CPU's cache entry for the thread. Several threads share one; the last wins. */
 static __always_inline struct stack_mapping *mapping_of(struct cpu_control *control, __u32 tid)
 {
 	return &control->stack_mappings[tid & (STACK_MAPPINGS - 1)];
 }
 
-/* The mapping of a thread's stack as user space tells it; false when it tells none. */
+/* The mapping of a thread's stack as provided by user space; false if there is none. */
 static __always_inline bool read_hint(struct task_struct *task, struct stack_mapping *found)
 {
 	__u32 slot = task->pid & (STACK_HINTS - 1);
@@ -39,9 +39,9 @@ static __always_inline bool read_hint(struct task_struct *task, struct stack_map
 }
 
 /*
- * End of the mapping that holds sp; 0 when it cannot be had. A look-up costs an interrupt of the
- * CPU by itself (5-8 us), so it is made once for each thread and stack. Not in task storage: its
- * allocation was not safe in an NMI before 6.4.
+ * End of the mapping that contains sp; 0 if it cannot be determined. A look-up costs the CPU an interrupt to itself
+ * (5-8 us), so it is made once for each thread and stack. Not kept in task storage: its allocation was not safe in an
+ * NMI before 6.4.
  */
 static __always_inline __u64 mapping_end(struct cpu_control *control, struct task_struct *task, __u64 sp)
 {
@@ -61,9 +61,9 @@ static __always_inline __u64 mapping_end(struct cpu_control *control, struct tas
 }
 
 /*
- * First address above the stack that holds sp, and how that is known (enum stack_end_source); 0
- * when it cannot be known. Unless `is_recorded` it only sizes a copy to walk in. The main thread's stack grows down to where no mapping may be for
- * another guard gap; a frame bigger than that would fault anyway.
+ * First address above the stack that contains sp, and how that was determined (enum stack_end_source); 0 if unknown.
+ * Unless `is_recorded`, it only sizes a copy to walk in. The main thread's stack extends down to where no mapping may
+ * be for another guard gap; a frame bigger than that would fault anyway.
  */
 static __always_inline __u64 find_stack_end(struct cpu_control *control, struct task_struct *task,
 					    struct mm_struct *mm, __u64 sp, __u8 *source, bool is_recorded)
@@ -85,7 +85,7 @@ static __always_inline __u64 find_stack_end(struct cpu_control *control, struct 
 	end = mapping_end(control, task, sp);
 	if (!end)
 		return 0;
-	/* A new thread begins right there. */
+	/* A new thread starts right there. */
 	if (sp <= base && base <= end && end - base <= THREAD_BLOCK_BYTES) {
 		*source = STACK_END_THREAD_BASE;
 		return base;

@@ -8,8 +8,8 @@
 #include "maps.bpf.h"
 
 /*
- * Whether a tracked process is still the one that was meant: a number is free for others before follow_free sees the
- * process that had it.
+ * Whether a tracked process is still the intended one: a pid can be reused before follow_free sees the process that
+ * had it.
  */
 static __always_inline bool is_tracked(struct tracked *process, struct task_struct *task)
 {
@@ -18,7 +18,7 @@ static __always_inline bool is_tracked(struct tracked *process, struct task_stru
 
 	if (!process || process->state != TRACKED_ACTIVE)
 		return false;
-	/* Put in by user space: the first that is seen. Other CPUs may write the same. */
+	/* Added by user space: the first process seen with this pid is the one. Other CPUs may write the same. */
 	if (!process->start_boottime)
 		process->start_boottime = start_boottime;
 	return process->start_boottime == start_boottime;
@@ -34,7 +34,7 @@ static __always_inline bool is_excluded(__u32 pid)
 	return is_excluded;
 }
 
-/* Whether a thread is to be profiled. */
+/* Whether a thread is profiled. */
 static __always_inline bool is_target(struct task_struct *task)
 {
 	__u32 pid = task->tgid, tid = task->pid, key = filter == FILTER_THREADS ? tid : pid;
@@ -48,7 +48,7 @@ static __always_inline bool is_target(struct task_struct *task)
 	return is_tracked(bpf_map_lookup_elem(&tracked, &key), task);
 }
 
-/* Counts a tick that is not to be sampled. */
+/* Whether a tick is to be sampled; counts it as skipped if not. */
 static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid)
 {
 	bool has_self = filter == FILTER_SYSTEM || filter == FILTER_CGROUP;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The few kernel types we touch, with the few fields we read. Offsets are relocated against the BTF
- * of the running kernel when the program is loaded (CO-RE), so neither the order nor the
- * completeness of fields matters here.
+ * The few kernel types we use, with the few fields we read. Offsets are relocated against the BTF of the running
+ * kernel when the program is loaded (CO-RE), so neither the order nor the completeness of fields matters here.
  */
 #ifndef FPPROF_VMLINUX_H
 #define FPPROF_VMLINUX_H
@@ -75,7 +74,7 @@ struct inode {
 	__u32 i_ctime_nsec;
 };
 
-/* From 6.6 on, and before. */
+/* Since 6.6, and before. */
 struct inode___ctime {
 	struct timespec64 __i_ctime;
 };
@@ -97,7 +96,10 @@ struct file {
 	struct path f_path;
 };
 
-/* fs/file_table.c: the file below one of overlayfs. Since 6.8 it knows that one, before its own f_path was that of it. */
+/*
+ * fs/file_table.c: the file under an overlayfs file. Since 6.8 user_path is the overlayfs path, which f_path was
+ * before.
+ */
 struct backing_file {
 	struct path user_path;
 };

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * One step of the frame-pointer walk. It touches memory through READ_USER alone, so that it
- * compiles for the host too:
+ * One step of the frame-pointer walk. It accesses memory only through READ_USER, so that it compiles for the host too:
  *   int READ_USER(reader, __u64 pair[2], __u64 address)
- *     two words of the program at address; 0 when they could be read
+ *     two words of the program at address; 0 if they could be read
  *   __u64 CODE_ADDRESS(__u64 word)
  *     the address in a return address
  *
@@ -16,7 +15,7 @@
 #ifndef FPPROF_WALK_H
 #define FPPROF_WALK_H
 
-/* Finds the caller's frame, or says why there is none (enum fp_end); FP_END_NONE to go on. */
+/* Finds the caller's frame; FP_END_NONE to continue, or why there is no caller (enum fp_end). */
 static __always_inline __u32 fp_step(struct fp_walk *walk, void *reader, struct fp_frame *frame)
 {
 	__u64 pair[2] = {};

@@ -1,11 +1,11 @@
-//! Changes of the machine for the time of a test.
+//! Changes to the machine during a test.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A change that is undone when this is dropped, and also when the test is killed: a shell waits for the end of a pipe
-/// that the test holds. One test at a time has one.
+/// that the test holds. Only one test at a time has one.
 pub(crate) struct Changed {
     undo: Child,
     _one: MutexGuard<'static, ()>,
@@ -18,7 +18,7 @@ impl Changed {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut undo = Command::new("sh");
         undo.args(["-c", &format!("cat > /dev/null\n{script}"), "sh"]).args(arguments);
-        // Not in the group of processes that a terminal's Ctrl-C ends.
+        // In another process group, so that Ctrl-C in the terminal does not end it.
         let undo = undo.stdin(Stdio::piped()).process_group(0).spawn().expect("a shell starts");
         Self { undo, _one: one }
     }
@@ -35,7 +35,7 @@ impl Drop for Changed {
     }
 }
 
-/// Check that a change is undone when its test ends, and when it is killed.
+/// Check that a change is undone when its test ends, and when the test is killed.
 #[test]
 fn changes_are_undone() {
     const FILE: &str = "FPPROF_TEST_UNDONE";

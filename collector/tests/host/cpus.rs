@@ -1,4 +1,4 @@
-//! CPUs that go offline and come online again while a recording goes on.
+//! CPUs that go offline and come online again during a recording.
 
 use crate::changed::Changed;
 use fpprof_collector::{Error, Note, Outcome, Request, StopFlag, Target, Update, record};
@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A CPU that is switched off and on, and is on when this is dropped.
+/// A CPU to switch off and on; it is switched on when this is dropped.
 struct Switch {
     file: String,
     _switched_on: Changed,
@@ -37,7 +37,7 @@ fn n_cpus() -> usize {
     std::thread::available_parallelism().expect("CPUs").get()
 }
 
-/// Two endless loops for each CPU, sampled.
+/// Samples two endless loops for each CPU.
 fn request(frequency_hz: u64) -> Request {
     let script = format!("for i in $(seq {}); do (while :; do :; done) & done; wait", 2 * n_cpus());
     let argv = ["timeout", "120", "sh", "-c", &script].map(Into::into).to_vec();
@@ -51,14 +51,14 @@ fn assert_balanced(outcome: &Outcome) {
     }
 }
 
-/// Check that samples of a CPU come until it goes offline, and again once it is online; that none is unaccounted for; and
-/// that the recording says so.
+/// Check that samples of a CPU come until it goes offline, and again once it is online; that none is unaccounted for;
+/// and that the recording reports the change.
 #[test]
 fn cpu_goes_and_comes() {
     let cpu_switch = Switch::of(1);
     let (stop, file) = (StopFlag::new().expect("a flag"), file());
     let (mut went, mut came) = (None, None);
-    // Of each CPU, however busy the machine is.
+    // From each CPU, however busy the machine is.
     let enough = 200 * n_cpus() as u64;
     let outcome = record(&request(999), &file, &stop, &mut |update| {
         let Update::Progress(progress) = update else { return };
@@ -85,7 +85,8 @@ fn cpu_goes_and_comes() {
     assert!(before >= 20 && times.len() - before >= 20, "{before} before of {}", times.len());
 }
 
-/// Check that a CPU above all that there were in the beginning has its ticks counted as lost, and gets no other's ring.
+/// Check that a CPU with a higher number than all at the start has its ticks counted as lost, and uses no other CPU's
+/// ring.
 #[test]
 fn a_later_cpu_is_counted() {
     let last = u32::try_from(n_cpus() - 1).expect("a CPU");
@@ -112,13 +113,13 @@ fn a_later_cpu_is_counted() {
     assert!(later.recorded == 0 && no_ring > 100, "{later:?}");
 }
 
-/// How often the balance is checked; `just balance` says 100.
+/// How often the balance is checked; `just balance` sets 100.
 fn rounds() -> u32 {
     std::env::var("FPPROF_BALANCE_ROUNDS").map_or(2, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
-/// Check that the balance of each CPU is exact when one goes offline and comes online again, twice and at any moment, while
-/// the reader stands still and the rings are the smallest there are: what is read is what was recorded, the losses have
+/// Check that the balance of each CPU is exact when one goes offline and comes online again, twice and at any moment,
+/// while the reader is stopped and the rings are the smallest possible: samples read match those recorded, losses have
 /// their times, and the counters in the samples agree.
 #[test]
 fn every_tick_is_accounted_for() {
@@ -140,7 +141,7 @@ fn every_tick_is_accounted_for() {
                 6.. => stop.stop(libc::SIGINT),
                 _ => {}
             }
-            // The reader stands still meanwhile.
+            // The reader is stopped meanwhile.
             sleep(Duration::from_millis(u64::from(20 + (round * 7 + turn * 11) % 60)));
         });
         let outcome = outcome.expect("recording works here");
@@ -154,7 +155,7 @@ fn every_tick_is_accounted_for() {
                 *total.entry(key).or_default() += n;
             }
         }
-        // Seen with --nocapture.
+        // Shown with --nocapture.
         writeln!(std::io::stderr(), "{} of {} recordings balance: {total:?}", round + 1, rounds()).expect("a line");
     }
     assert!(total.get("lost").is_some_and(|&lost| lost > 0), "{total:?}");

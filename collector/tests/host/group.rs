@@ -1,11 +1,11 @@
-//! Control groups for the time of a test.
+//! Control groups for the duration of a test.
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
 use crate::changed::Changed;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// A control group that is removed again, with one below it.
+/// A control group with one below it; both are removed when this is dropped.
 pub(crate) struct Group {
     pub(crate) outer: PathBuf,
     pub(crate) inner: PathBuf,
@@ -21,7 +21,7 @@ impl Group {
             "for pid in $(cat \"$2/cgroup.procs\"); do echo $pid > \"$3/cgroup.procs\"; done; rmdir \"$2\" \"$1\"";
         let changed = Changed::undone_by(undo, &[&text(&outer), &text(&inner), &text(mount)]);
         std::fs::create_dir_all(&inner).expect("a control group must be creatable: run the tests as root");
-        // A new group of `cpuset` has no CPUs and takes no process before it has.
+        // A new `cpuset` group has no CPUs, and accepts no process until it has some.
         for group in [&outer, &inner] {
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if let Ok(all) = std::fs::read(mount.join(file)) {
@@ -37,7 +37,7 @@ impl Group {
     }
 }
 
-/// Mounts of control groups: version 2 or not, has controllers or not, and where.
+/// Mounts of control groups: whether version 2, whether it has controllers, and where.
 pub(crate) fn mounts() -> Vec<(bool, bool, PathBuf)> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     let mount = |line: &str| {

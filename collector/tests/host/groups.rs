@@ -6,8 +6,9 @@ use fpprof_collector::{Error, Request, Target};
 use std::path::Path;
 use std::process::Command;
 
-/// Check that of a control group, in every hierarchy that is mounted, exactly its processes and those of groups below are
-/// sampled, by its directory and by its name; and that a hierarchy without a controller is refused with the reason.
+/// Check that for a control group in every mounted hierarchy, given by its directory or by its name, exactly its
+/// processes and those of groups below are sampled; and that a hierarchy without a controller is refused with the
+/// reason.
 #[test]
 fn control_groups_of_both_versions() {
     let directory = directory();
@@ -22,7 +23,7 @@ fn control_groups_of_both_versions() {
             group.add(&inside);
             for path in [&group.outer, &group.inner, &group.inner.strip_prefix(&mount).expect("below").to_path_buf()] {
                 if path.is_relative() && !is_unified {
-                    // The name is that of a group in several hierarchies, of which the first counts.
+                    // Several hierarchies have a group of this name, and the first one counts.
                     continue;
                 }
                 let taken = take_some(&request(path));

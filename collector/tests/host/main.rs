@@ -1,5 +1,5 @@
-//! The collector where the machine has to be changed for it: CPUs, process numbers, control groups. Each test puts back
-//! what it changed. Needs root, and two CPUs; run by `just test-host` only.
+//! Collector tests that change the machine: CPUs, process IDs, control groups. Each test restores
+//! what it changed. Needs root, and two CPUs; only run by `just test-host`.
 
 mod changed;
 mod cpus;

@@ -1,4 +1,4 @@
-//! Process numbers that are had again. Chooses the numbers of new processes, and so those of everybody's.
+//! Reused process IDs. Determines the IDs of all new processes on the machine.
 
 use crate::changed::Changed;
 use crate::support::{Ended, build, directory, n_in, run, shell, take};
@@ -6,12 +6,12 @@ use fpprof_collector::Request;
 use fpprof_recording::model::{CaptureMode, EndReason, Sample, Sampling, Sideband};
 use std::process::Command;
 
-/// Nothing is to be undone: the numbers go on from where they are. But one test at a time chooses them.
+/// Needs no undoing, since IDs continue from where they are. But only one test at a time may determine them.
 fn numbers() -> Changed {
     Changed::undone_by("", &[])
 }
 
-/// Check that a process of others that takes the number of a profiled one that ended is not profiled.
+/// Check that another process that reuses the ID of an ended profiled one is not profiled.
 #[test]
 fn strangers_with_a_reused_number_are_not_sampled() {
     let _numbers = numbers();
@@ -33,14 +33,14 @@ fn strangers_with_a_reused_number_are_not_sampled() {
     assert!(taken.samples.len() > 100, "{}", taken.samples.len());
 }
 
-/// Check that two processes that have the same number one after the other are told apart by time.
+/// Check that two processes that use the same ID in turn are distinguished by time.
 #[test]
 fn reused_process_numbers() {
     let _numbers = numbers();
     let directory = directory();
     let (first, second) = (build("burn", &[], directory.path()), directory.path().join("second"));
     std::fs::copy(&first, &second).expect("a copy");
-    // Others take numbers too, hence the attempts; one that fails burns nothing.
+    // Other processes take IDs too, hence the attempts; a failed one burns nothing.
     let script = format!(
         "{first} 150 & p=$!; wait $p; n=0
          while [ $n -lt 2000 ]; do n=$((n+1))

@@ -1,4 +1,4 @@
-//! Where every tick went.
+//! Accounting for every tick.
 
 use crate::support::{Taken, assert_balanced, build, directory, run, take, take_with};
 use fpprof_collector::{Note, Request, StopFlag, TargetStatus, Update, record};
@@ -24,7 +24,7 @@ fn smallest_ring_and_stopped_reader() {
     let (mut turns, mut n_early, mut last_turn) = (0, 0, Instant::now());
     let taken = take_with(&fast, &stop, &mut |progress| {
         turns += 1;
-        // Without a reason the reader looks every 100 ms.
+        // Without the doorbell, the reader looks every 100 ms.
         n_early += u32::from(last_turn.elapsed() < Duration::from_millis(95));
         if progress.lost <= 100 {
             sleep(Duration::from_millis(250));
@@ -46,7 +46,8 @@ fn smallest_ring_and_stopped_reader() {
     gaps_lie_between_samples(&taken);
 }
 
-/// Between one sample of a CPU and the next lie the gaps of what the second says was lost since the first.
+/// Checks that the gaps between two samples of a CPU add up to the losses that the second sample reports since the
+/// first.
 fn gaps_lie_between_samples(taken: &Taken) {
     for cpu in &taken.outcome.end.cpus {
         let (mut time_ns, mut lost) = (0, 0);
@@ -59,7 +60,7 @@ fn gaps_lie_between_samples(taken: &Taken) {
     }
 }
 
-/// Check that a ring that fills up first makes stacks smaller, in steps, each of which says what it would have been, and
+/// Check that a ring that fills up first makes stacks smaller, in steps, each of which records the full size, and
 /// only then loses samples; and that no other stack is cut.
 #[test]
 fn filling_rings_shed_stack_bytes_first() {
@@ -75,7 +76,7 @@ fn filling_rings_shed_stack_bytes_first() {
     let stop = StopFlag::new().expect("a flag");
     let mut pause = Duration::from_millis(400);
     let taken = take_with(&request, &stop, &mut |progress| {
-        // However little of the CPU the program has, at last it fills the ring.
+        // However little CPU time the program gets, it eventually fills the ring.
         if progress.samples > 0 && progress.lost == 0 {
             sleep(pause);
             pause *= 2;
@@ -96,7 +97,7 @@ fn filling_rings_shed_stack_bytes_first() {
             }
         }
     }
-    // The stack of the pattern has 128 KiB and a little: a quarter of a MiB is no cut.
+    // The pattern's stack has a little more than 128 KiB: a quarter of a MiB does not cut it.
     let steps = BTreeSet::from([64 << 10, 16 << 10, 4 << 10, 1 << 10]);
     assert!(sizes.is_subset(&steps) && sizes.contains(&(64 << 10)) && sizes.len() >= 2, "{sizes:?}");
     let n_shed = taken.samples.iter().filter(|sample| sample.shed_from.is_some()).count() as u64;
@@ -108,7 +109,7 @@ fn filling_rings_shed_stack_bytes_first() {
     gaps_lie_between_samples(&taken);
 }
 
-/// Check that with the default ring nothing is lost at 999 Hz, that ticks fire at the rate asked for, and that other
+/// Check that with the default ring nothing is lost at 999 Hz, that ticks fire at the requested rate, and that other
 /// processes' ticks are skipped.
 #[test]
 fn nothing_is_lost_by_default() {
@@ -128,7 +129,7 @@ fn nothing_is_lost_by_default() {
     assert!(taken.outcome.end.own_cost.ring_bytes > 131_072 * taken.outcome.samples * 8 / 10);
 }
 
-/// Takes so many bytes and then no more, as a full disk does.
+/// Takes a number of bytes and then no more, like a full disk.
 struct Full<'a> {
     room: usize,
     taken: &'a mut Vec<u8>,
@@ -149,7 +150,7 @@ impl Write for Full<'_> {
     }
 }
 
-/// Check that a full disk ends neither the command nor the balance: what was written stays readable, and what was not is
+/// Check that a full disk ends neither the command nor the balance: what was written stays readable, and the rest is
 /// counted as dropped.
 #[test]
 fn full_disk() {
@@ -175,7 +176,7 @@ fn full_disk() {
     assert_eq!(samples, outcome.samples);
 }
 
-/// Shows what is on the disk while the recording goes on.
+/// Shows what has been written while the recording continues.
 #[derive(Clone, Default)]
 struct Shared(Rc<RefCell<Vec<u8>>>);
 
@@ -190,7 +191,7 @@ impl Write for Shared {
     }
 }
 
-/// Check that nothing is lost on the way through threads that encode, and that each thread's samples keep their order.
+/// Check that encoding threads lose nothing, and that each thread's samples keep their order.
 #[test]
 fn samples_encoded_by_threads_balance() {
     let directory = directory();
@@ -209,8 +210,8 @@ fn samples_encoded_by_threads_balance() {
     }
 }
 
-/// Check that a recording that breaks off, as one does whose recorder is killed, can be read up to its last flush, and
-/// balances by cause: nothing is called dropped that was merely under way.
+/// Check that a recording that breaks off, as when its recorder is killed, can be read up to its last flush, and
+/// balances by cause: samples in flight do not count as dropped.
 #[test]
 fn broken_off_recordings_balance() {
     let directory = directory();
@@ -225,7 +226,7 @@ fn broken_off_recordings_balance() {
         if progress.samples >= 200 {
             enough_since.get_or_insert(progress.elapsed);
         }
-        // What there was a second ago has been flushed.
+        // What was there a second ago has been flushed.
         if enough_since.is_some_and(|since| progress.elapsed > since + Duration::from_millis(1200)) {
             cut.clone_from(&sink.0.borrow());
             stop.stop(libc::SIGINT);

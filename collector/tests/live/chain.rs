@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Check that the chain of a program with frame pointers is, in every mode that has one, exactly the one the program
-/// itself sees: return addresses and frame addresses, beyond what is copied of the stack too.
+/// itself sees: return addresses and frame addresses, also beyond the copied part of the stack.
 #[test]
 fn chain_is_what_the_program_sees() {
     let directory = directory();
@@ -32,7 +32,7 @@ fn chain_is_what_the_program_sees() {
     }
 }
 
-/// Check that the step of the walk, compiled for the host, takes and refuses what it should.
+/// Check that the step of the walk, compiled for the host, accepts and refuses what it should.
 #[test]
 fn step_on_the_host() {
     let directory = directory();
@@ -41,7 +41,7 @@ fn step_on_the_host() {
     assert_eq!(status.code(), Some(0), "number of the case that went wrong");
 }
 
-/// Check that a chain is cut at 512 frames, and says so; what there is of it is right.
+/// Check that a chain is cut at 512 frames and marked so; and that the frames it has are right.
 #[test]
 fn long_chains_are_cut() {
     let directory = directory();
@@ -72,7 +72,7 @@ fn symbol(program: &Path, name: &str) -> u64 {
 }
 
 /// Check that a program is sampled from its first instruction on, with the right word size, and nothing before it: all
-/// of a program without a C library lies in the three functions it has.
+/// samples of a program without a C library are in its three functions.
 #[test]
 fn bare_programs_of_64_and_32_bits() {
     let directory = directory();
@@ -89,7 +89,7 @@ fn bare_programs_of_64_and_32_bits() {
             assert_eq!(regs.abi, abi);
             assert!((leaf..start + 256).contains(&regs.ip()), "{:#x}", regs.ip());
             let chain: Vec<u64> = sample.user_fp.iter().map(|frame| frame.address).collect();
-            // The entry point has no return address: where it would lie, there is the number of arguments.
+            // The entry point has no return address: in its place is the number of arguments.
             if let [ip, in_caller, in_start, 1] = chain[..] {
                 let expected = (leaf..caller).contains(&ip) && (caller..start).contains(&in_caller) && in_start > start;
                 assert!(expected, "{chain:x?}");

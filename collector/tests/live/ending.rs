@@ -12,7 +12,7 @@ fn shell(script: &str) -> Request {
     Request::new(Target::Command { argv: ["sh", "-c", script].map(Into::into).to_vec() })
 }
 
-/// Check that the command's end is the recording's, with its status or signal.
+/// Check that the recording ends with the command, and has its exit status or signal.
 #[test]
 fn status_of_the_command() {
     let exited = take(&shell("exit 7")).outcome;
@@ -21,7 +21,7 @@ fn status_of_the_command() {
     assert_eq!((killed.end.reason, killed.target_status), (EndReason::Killed(9), Some(TargetStatus::Killed(9))));
 }
 
-/// Check that the time over, or a signal, ends the recording at once and the command with SIGTERM.
+/// Check that the end of the time, or a signal, ends the recording at once and the command with SIGTERM.
 #[test]
 fn duration_and_signal() {
     let directory = directory();
@@ -37,11 +37,11 @@ fn duration_and_signal() {
     let stopped = take_with(&endless, &stop, &mut |_| stop.stop(libc::SIGINT)).outcome;
     assert_eq!(stopped.end.reason, EndReason::Signal(libc::SIGINT));
     assert_eq!(stopped.target_status, Some(TargetStatus::Killed(libc::SIGTERM)));
-    // The program takes a minute of the CPU.
+    // The program would take a minute of CPU time.
     assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
 }
 
-/// Check that the end of all attached processes ends the recording, and that it is not ours to end them.
+/// Check that the recording ends when all attached processes have ended, and does not end them itself.
 #[test]
 fn attached_processes() {
     let directory = directory();
@@ -60,7 +60,7 @@ fn attached_processes() {
     }
 }
 
-/// A disk on which there is no room for the end alone.
+/// A disk that only has no room for the end record.
 struct NoRoomForTheEnd;
 
 impl Write for NoRoomForTheEnd {
@@ -76,7 +76,7 @@ impl Write for NoRoomForTheEnd {
     }
 }
 
-/// Check that a recording whose end alone could not be written does not count as one that ended in order.
+/// Check that a recording whose end record could not be written does not count as complete.
 #[test]
 fn ends_that_are_not_written() {
     for collector in [fpprof_collector::CollectorKind::Ebpf, fpprof_collector::CollectorKind::PerfEvent] {

@@ -1,4 +1,4 @@
-//! Programs that map and unmap without end.
+//! Programs that map and unmap endlessly.
 
 use crate::support::{Ended, build, cpu_time, directory, hex_numbers, take_until};
 use fpprof_collector::{Note, Request, Target};
@@ -6,11 +6,11 @@ use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
 use std::process::Command;
 use std::time::Duration;
 
-/// More than a process may have told in a minute and a half.
+/// More mappings than are reported of a process in a minute and a half.
 const N: usize = 100_000;
 
-/// Check that of a flood of mappings a part is recorded, which is said, that what the process has mapped at last is known all the
-/// same, and that of another program nothing is missing; whatever is mapped, wherever.
+/// Check that of a flood of mappings only a part is recorded, with a note; that what the process has mapped in the end
+/// is known nevertheless; and that nothing of another program is missing; whatever is mapped, wherever.
 #[test]
 fn floods_of_mappings_are_cut() {
     let directory = directory();
@@ -34,7 +34,7 @@ fn floods_of_mappings_are_cut() {
             let burning =
                 other.get_or_insert_with(|| Ended(Command::new(&burn).arg("60000").spawn().expect("it runs")));
             let &mut (own, others) = enough.get_or_insert_with(|| {
-                // Until the recorder has the time to read what it has mapped.
+                // Until the recorder has had time to read the mappings.
                 let more = Duration::from_secs(1);
                 (cpu_time(pid) + more, cpu_time(burning.id()) + more)
             });

@@ -1,4 +1,4 @@
-//! The control groups of what is sampled.
+//! The control groups of sampled processes.
 
 use crate::support::{Ended, Taken, build, directory, run, take_some};
 use fpprof_collector::{CollectorKind, Request, Target};
@@ -6,7 +6,7 @@ use fpprof_recording::model::{CaptureMode, Cgroup, Sideband};
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// The control groups that were told of, in the order of the recording.
+/// The recorded control groups, in the order of the recording.
 fn told(taken: &Taken) -> Vec<&Cgroup> {
     let groups = taken.sideband.iter();
     groups.filter_map(|event| if let Sideband::Cgroup(group) = event { Some(group) } else { None }).collect()
@@ -18,8 +18,8 @@ fn is_of(pid: u32, path: &[u8]) -> bool {
     text.lines().any(|line| line.splitn(3, ':').nth(2).is_some_and(|shown| shown.as_bytes() == path))
 }
 
-/// Check that, with and without BPF, the group of each process that is sampled is told as of its first sample at the latest,
-/// and once unless it makes others, whether it is made for the recording, ran before, or is a child.
+/// Check that, with and without BPF, the group of each sampled process is recorded as of its first sample at the
+/// latest, and only once unless it forks, whether it is started for the recording, ran before, or is a child.
 #[test]
 fn each_process_has_its_group() {
     let directory = directory();
@@ -41,7 +41,7 @@ fn each_process_has_its_group() {
             for pid in sampled {
                 let own: Vec<&Cgroup> = groups.iter().copied().filter(|group| group.pid == pid).collect();
                 let times = taken.samples.iter().filter(|sample| sample.pid == pid).map(|sample| sample.time_ns);
-                // What has made others is looked at for that, too.
+                // A process that forks is read for that, too.
                 let is_child =
                     |event: &Sideband| matches!(event, Sideband::Fork(f) if f.parent_pid == pid && f.pid != pid);
                 let n_most = 1 + usize::from(taken.sideband.iter().any(is_child));

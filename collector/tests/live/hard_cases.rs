@@ -1,4 +1,4 @@
-//! Processes that other profilers lose: of other users, namespaces and names, gone or replaced.
+//! Processes that other profilers lose: of other users, in namespaces, with odd names, gone or replaced.
 
 use crate::support::{Ended, assert_most, build, directory, is_without_data, n_in, run, shell, take, take_some};
 use fpprof_collector::{Note, Request, Target};
@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Check that a program that runs as another user by its file's rights is sampled and described like any other: perf's
-/// events of a task end with such an exec.
+/// Check that a program that runs as another user because of its file's mode is sampled and described like any other:
+/// perf's events of a task end with such an exec.
 #[test]
 fn setuid_programs() {
     let directory = directory();
@@ -22,8 +22,8 @@ fn setuid_programs() {
     assert_most(n_in(&taken, "/burn", |_| true), taken.samples.len(), "samples in the program");
 }
 
-/// Check that programs in pid, user and mount namespaces of their own are told by the kernel's own process numbers, and
-/// described.
+/// Check that programs in pid, user and mount namespaces of their own are recorded with the initial namespace's process
+/// IDs, and described.
 #[test]
 fn programs_in_namespaces() {
     let directory = directory();
@@ -35,7 +35,7 @@ fn programs_in_namespaces() {
     }
 }
 
-/// Attaches to a program once it has made its file, and checks that what is sampled is in its code.
+/// Attaches to a program once it has created its file, and checks that samples are in its code.
 fn assert_found_when_attached_to(name: &str) {
     let directory = directory();
     let program = build(name, &[], directory.path());
@@ -53,7 +53,7 @@ fn assert_found_when_attached_to(name: &str) {
     assert_most(n_in(&taken, &format!("/{name}"), |_| true), taken.samples.len(), "samples in the program");
 }
 
-/// Check that a process that forbids others to look into it is sampled and described when it is attached to.
+/// Check that a process that made itself non-dumpable is sampled and described when it is attached to.
 #[test]
 fn undumpable_processes() {
     assert_found_when_attached_to("undumpable");
@@ -65,8 +65,8 @@ fn processes_without_their_first_thread() {
     assert_found_when_attached_to("first_thread_exits");
 }
 
-/// Check that of processes that end at once, thousands a second, none is missed and no sample is without one, and that
-/// what is kept of them does not pile up.
+/// Check that none of thousands of short-lived processes per second is missed, that every sample has its process, and
+/// that their state does not pile up.
 #[test]
 fn storms_of_processes() {
     let directory = directory();
@@ -84,15 +84,15 @@ fn storms_of_processes() {
     let n_forks = taken.sideband.iter().filter(|event| matches!(event, Sideband::Fork(_))).count() as u64;
     let lost = taken.outcome.end.sideband_lost.events;
     assert!(n_forks + lost >= n_made, "{n_made} made, {n_forks} told of, {lost} lost");
-    // Its own fork is before the recording's time.
+    // The program's own fork is before the start of the recording.
     let fpprof_recording::model::Target::Command { pid: main, .. } = taken.meta.target else { panic!("a command") };
     let unknown = taken.samples.iter().filter(|sample| sample.pid != main && !forked.contains(&sample.pid)).count();
     assert!(unknown == 0 || lost > 0, "{unknown} samples of processes nobody told of");
     assert!(!taken.outcome.notes.iter().any(|note| matches!(note, Note::ProcessesNotFollowed(_))));
 }
 
-/// Check that a program whose file is replaced while it runs keeps the bytes that run, under the identity they had, and
-/// that the file that took its place is not taken for it.
+/// Check that a program whose file is replaced while it runs keeps the bytes that run, under their original identity,
+/// and that the new file is not taken for it.
 #[test]
 fn replaced_programs_are_kept() {
     let directory = directory();
@@ -115,7 +115,7 @@ fn replaced_programs_are_kept() {
     assert!(kept.iter().all(|module| module.identity.inode == mapped && is_without_data(&module.bytes, &bytes)));
 }
 
-/// Check that a stack that grows into a page that is not there yet is copied all the same: the page is a hole, and what
+/// Check that a stack that grows into a page that is not present is copied nevertheless: the page is a hole, and what
 /// lies above it is there.
 #[test]
 fn growing_stacks() {

@@ -1,4 +1,4 @@
-//! Names of the kernel's functions.
+//! Names of kernel functions.
 
 use crate::support::{run, take_some};
 use fpprof_collector::Request;
@@ -6,7 +6,7 @@ use fpprof_recording::model::{CaptureMode, KERNEL_SYMBOLS_PATH, Sideband};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Addresses of a table, ascending, and whether they are those of BPF programs, which come and go.
+/// Addresses of a symbol table, ascending, and whether they belong to BPF programs, which come and go.
 fn addresses(table: &[u8]) -> BTreeMap<u64, bool> {
     let text = String::from_utf8_lossy(table);
     let address = |line: &str| u64::from_str_radix(line.split(' ').next()?, 16).ok();

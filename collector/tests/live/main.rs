@@ -1,6 +1,6 @@
 //! The collector on the running kernel: it loads the real programs and profiles programs whose stacks are known.
 //!
-//! Needs what recording needs (root, or `CAP_BPF` and `CAP_PERFMON`), and fails where that is missing.
+//! Needs what recording needs (root, or `CAP_BPF` and `CAP_PERFMON`), and fails without it.
 
 mod balance;
 mod chain;

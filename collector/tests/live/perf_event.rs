@@ -15,7 +15,7 @@ fn without_bpf(request: Request) -> Request {
 }
 
 /// Check that the chain of a program with frame pointers is, in both modes that have one, the one the program itself
-/// sees, and that the copied stack gives it its frame addresses.
+/// sees, and that its frames are located in the copied stack.
 #[test]
 fn chain_is_what_the_program_sees() {
     let directory = directory();
@@ -47,8 +47,8 @@ fn depth(sample: &Sample) -> Option<u64> {
     sample.stack_end?.address.checked_sub(sample.user_regs?.sp())
 }
 
-/// Check that stacks are copied up to the limit or to their end, which is said: the first thread's where the kernel put
-/// the arguments, another thread's where its mapping ends; nothing beyond the end is kept.
+/// Check that stacks are copied up to the limit or to their end, which is recorded: the first thread's where the kernel
+/// put the arguments, another thread's where its mapping ends; nothing beyond the end is kept.
 #[test]
 fn stacks_are_copied_to_their_end() {
     let directory = directory();
@@ -56,8 +56,8 @@ fn stacks_are_copied_to_their_end() {
     let taken = take(&without_bpf(run(&program, &["400"], CaptureMode::Dwarf { stack_bytes: 65_528 })));
     let deep: Vec<_> = taken.samples.iter().filter(|sample| depth(sample) > Some(131_072)).collect();
     assert_most(deep.len(), taken.samples.len(), "samples above the pattern");
-    // The whole record is below 64 KiB. While the program fills its stack, the kernel's copy ends at the first page that
-    // is not there yet.
+    // The whole record is less than 64 KiB. While the program fills its stack, the kernel's copy ends at the first page
+    // that is not present yet.
     let is_full = |sample: &Sample| (65_000..=65_528).contains(&sample.stack.len());
     let ends_at_page = |sample: &Sample| {
         let sp = sample.user_regs.map_or(0, |regs| regs.sp());
@@ -78,13 +78,13 @@ fn stacks_are_copied_to_their_end() {
     let threads: Vec<_> = taken.samples.iter().filter(|sample| sample.tid != sample.pid).collect();
     let right = threads.iter().filter(|sample| {
         let end = sample.stack_end.filter(|end| end.source == StackEndSource::Mapping);
-        // Older kernels join the mapping with that of the C library's data behind it.
+        // Older kernels merge the mapping with that of the C library's data after it.
         end.is_some_and(|end| end.address == mapping_end) && depth(sample) == Some(sample.stack.len() as u64)
     });
     assert_most(right.count(), threads.len(), "samples of the thread that reach the end of its stack");
 }
 
-/// Check that forks, threads and execs are followed and told of, and nothing else is sampled.
+/// Check that forks, threads and execs are followed and recorded, and nothing else is sampled.
 #[test]
 fn process_tree_is_followed() {
     let directory = directory();
@@ -100,11 +100,11 @@ fn process_tree_is_followed() {
     let is_mapping =
         |event: &Sideband| matches!(event, Sideband::Mmap(m) if m.pid == second && m.path.ends_with(b"/tree"));
     let exec = taken.sideband.iter().position(is_exec).expect("the exec is told of");
-    // One mapping it has from its parent by fork, which no event repeats.
+    // It inherits one mapping from its parent by fork, which no event repeats.
     assert!(taken.sideband.iter().position(is_mapping).is_some_and(|mapping| exec < mapping));
 }
 
-/// Check that a process that runs already is attached to with all its threads.
+/// Check that a running process is attached to with all its threads.
 #[test]
 fn running_threads_are_attached_to() {
     let directory = directory();
@@ -129,8 +129,8 @@ fn running_threads_are_attached_to() {
     assert!(child.wait().expect("its end").success());
 }
 
-/// Check that what a small ring loses while nobody reads is counted, in the samples as in the end, and that the balance
-/// holds by the kernel's own count.
+/// Check that what a small ring loses while nobody reads is counted, in the samples and in the end record, and that the
+/// balance agrees with the kernel's own count.
 #[test]
 fn losses_are_counted() {
     let directory = directory();
@@ -142,7 +142,7 @@ fn losses_are_counted() {
     };
     let taken = take_with(&without_bpf(request), &StopFlag::new().expect("a flag"), &mut |progress| {
         if progress.samples > 0 && progress.lost < 50 {
-            // Nobody reads meanwhile: that is the fault.
+            // Cause losses: nobody reads meanwhile.
             std::thread::sleep(Duration::from_millis(100));
         }
     });
@@ -158,7 +158,7 @@ fn losses_are_counted() {
     }
 }
 
-/// Check that the whole machine is sampled but for this process, and nothing idle.
+/// Check that the whole machine is sampled except for this process, and nothing idle.
 #[test]
 fn whole_system() {
     let directory = directory();
@@ -173,7 +173,7 @@ fn whole_system() {
     assert!(taken.meta.not_counted.is_empty(), "nothing is hidden from root");
 }
 
-/// Check that sizes the kernel cannot copy, and rings that hold no two samples, are refused with what would do.
+/// Check that sizes the kernel cannot copy, and rings too small for two samples, are refused with the valid sizes.
 #[test]
 fn impossible_sizes_are_refused() {
     let request = |stack_bytes, ring_bytes| {

@@ -1,4 +1,4 @@
-//! Whose samples are taken, and what is said of processes.
+//! Whose samples are taken, and what is recorded about processes.
 
 use crate::support::{Ended, Taken, build, cpu_time, directory, is_without_data, run, take, take_until};
 use fpprof_collector::{CollectorKind, Request, Target};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Check that a process tree is followed: forks, threads and execs are sampled and told of, in an order that makes sense.
+/// Check that a process tree is followed: forks, threads and execs are sampled and recorded, in a sensible order.
 #[test]
 fn process_tree_is_followed() {
     let directory = directory();
@@ -38,7 +38,7 @@ fn process_tree_is_followed() {
     for pid in [parent, first, second] {
         position("exit", &|e| matches!(e, Sideband::Exit(x) if (x.pid, x.tid) == (pid, pid)));
     }
-    // What a process did stands before its samples.
+    // Events of a process precede its samples.
     let exec_time = taken.sideband.iter().find_map(|e| match e {
         Sideband::Comm(comm) if comm.pid == parent && comm.exec => Some(comm.time_ns),
         _ => None,
@@ -55,7 +55,7 @@ fn executable_mapping<'a>(sideband: &'a [Sideband], program: &Path) -> &'a Mmap 
     mapping.expect("the program's code is mapped")
 }
 
-/// Check that a mapping is told of with device, inode and build id, for a new process and for one that runs already.
+/// Check that a mapping is recorded with device, inode and build ID, for a new process and for a running one.
 #[test]
 fn mappings_carry_their_identity() {
     let directory = directory();
@@ -88,7 +88,7 @@ fn mappings_carry_their_identity() {
     assert!(named, "a process that runs already has a name and a start time");
 }
 
-/// Whether there is exactly one module of this path, and its bytes are these without data.
+/// Whether there is exactly one module of this path, and it consists of these bytes without data.
 fn is_kept(taken: &Taken, path: &str, bytes: &[u8]) -> bool {
     let modules = taken.sideband.iter().filter_map(|event| match event {
         Sideband::Module(module) if module.path == path.as_bytes() => Some(module),
@@ -99,8 +99,8 @@ fn is_kept(taken: &Taken, path: &str, bytes: &[u8]) -> bool {
     modules.iter().any(|module| is_without_data(&module.bytes, bytes))
 }
 
-/// Check that the bytes of a program that deletes itself are in the recording, those of one that has no file, and those
-/// of one that only its own mount namespace holds; but not those of one that stays.
+/// Check that the recording has the bytes of a program that deletes itself, of one that has no file, and of one that
+/// only exists in its own mount namespace; but not those of one that stays.
 #[test]
 fn programs_that_are_gone_are_kept() {
     let directory = directory();
@@ -122,8 +122,8 @@ fn programs_that_are_gone_are_kept() {
     assert!(!burn.exists());
 }
 
-/// Check that samples come before the processes that exist are described, however many these are, and that one that sleeps has
-/// its turn; and that what is sampled at once is known, with either collector.
+/// Check that sampling starts before existing processes are described, however many there are, and that a sleeping one
+/// gets its turn; and that processes sampled immediately are known, with either collector.
 #[test]
 fn sampling_does_not_wait_for_descriptions() {
     let directory = directory();
@@ -131,7 +131,7 @@ fn sampling_does_not_wait_for_descriptions() {
         Ended(Command::new(build("burn", &[], directory.path())).arg("60000").spawn().expect("the program runs"));
     let sleeping = Ended(Command::new("sleep").arg("600").spawn().expect("the program runs"));
     for collector in [CollectorKind::Ebpf, CollectorKind::PerfEvent] {
-        // Each look at the samples gives one process its turn.
+        // Each read of the samples describes one process.
         let numbers = std::fs::read_dir("/proc").expect("processes").flatten();
         let is_number = |name: &str| name.parse::<u32>().is_ok();
         let n_processes = numbers.filter(|entry| entry.file_name().to_str().is_some_and(is_number)).count();
@@ -156,7 +156,7 @@ fn sampling_does_not_wait_for_descriptions() {
     }
 }
 
-/// Check that everything is sampled system-wide, but not this process unless asked for, and nothing idle.
+/// Check that everything is sampled system-wide, except this process unless requested, and nothing idle.
 #[test]
 fn whole_system() {
     let directory = directory();
@@ -167,7 +167,7 @@ fn whole_system() {
         let request = Request { exclude_self, kernel_stacks: true, ..Request::new(Target::System) };
         let enough = cpu_time(child.id()) + Duration::from_millis(100);
         let taken = take_until(&request, |_| {
-            // Something to be sampled in this process.
+            // Work to be sampled in this process.
             for _ in 0..20_000_000 {
                 busy = std::hint::black_box(busy + 1);
             }

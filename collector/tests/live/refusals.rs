@@ -10,7 +10,7 @@ fn command(argv: &[&str]) -> Request {
     Request::new(Target::Command { argv: argv.iter().map(OsString::from).collect() })
 }
 
-/// Check that impossible requests are refused with what would do, and that the command has not run then.
+/// Check that impossible requests are refused with what would work, and that the command has not run by then.
 #[test]
 fn impossible_requests() {
     let directory = directory();
@@ -31,7 +31,7 @@ fn impossible_requests() {
     assert!(!started.exists(), "the command ran");
 }
 
-/// Check that without BPF single threads and control groups are refused with what would do.
+/// Check that without BPF, single threads and control groups are refused with what would work.
 #[test]
 fn without_bpf_threads_and_groups_are_refused() {
     let group = Target::Cgroup { path: "/sys/fs/cgroup".into(), argv: None };
@@ -43,7 +43,7 @@ fn without_bpf_threads_and_groups_are_refused() {
     }
 }
 
-/// Check that commands that cannot be started are told apart as shells do.
+/// Check that commands that cannot be started are distinguished as in shells.
 #[test]
 fn commands_that_cannot_be_started() {
     let directory = directory();
@@ -67,7 +67,7 @@ fn commands_that_cannot_be_started() {
     }
 }
 
-/// Check that processes that are none are refused.
+/// Check that nonexistent processes are refused.
 #[test]
 fn processes_that_do_not_exist() {
     let beyond = refuse(&Request::new(Target::Pids(vec![1, 99_999_999])));

@@ -23,12 +23,13 @@ fn n_marked(sample: &Sample) -> usize {
     words(sample).filter(|&(address, word)| word == address ^ KEY).count()
 }
 
-/// The holes of a chunk, but for one at its start: the stack pointer was just moved to a page that is not there yet.
+/// The holes of a chunk, except one at its start: the stack pointer may just have moved to a page that is not present
+/// yet.
 fn holes(sample: &Sample) -> Vec<ChunkHole> {
     sample.stack_holes.iter().copied().filter(|hole| hole.offset > 0).collect()
 }
 
-/// Check that a stack of more than 128 KiB is copied whole and as it is, and no further than its end.
+/// Check that a stack of more than 128 KiB is copied completely and unchanged, and not beyond its end.
 #[test]
 fn large_stacks_are_copied_exactly() {
     let directory = directory();
@@ -46,7 +47,7 @@ fn large_stacks_are_copied_exactly() {
     }
 }
 
-/// Check that a smaller limit cuts the copy there, and that the true end is still said.
+/// Check that a smaller limit cuts the copy there, and that the true end is still recorded.
 #[test]
 fn the_limit_is_kept() {
     let directory = directory();
@@ -66,7 +67,7 @@ fn the_limit_is_kept() {
     }
 }
 
-/// Check that pages that were never touched are holes: as many as there are, zero, on page boundaries, and what lies
+/// Check that pages that were never touched are holes: as many as there are, zero, on page boundaries, and what is
 /// on both sides of them is there.
 #[test]
 fn untouched_pages_are_holes() {
@@ -85,8 +86,8 @@ fn untouched_pages_are_holes() {
     }
 }
 
-/// Check that a chunk begins a red zone below the stack pointer, as the program has it, where there is memory, and else at the
-/// stack pointer; and that it holds as many bytes from there up as were asked for.
+/// Check that a chunk begins a red zone below the stack pointer, with the program's contents, if there is memory, and
+/// otherwise at the stack pointer; and that it has the requested number of bytes from there up.
 #[test]
 fn red_zones_are_copied() {
     let directory = directory();
@@ -106,7 +107,7 @@ fn red_zones_are_copied() {
     }
 }
 
-/// Check that the ends of the stacks of a thread, of a signal handler and of a context are found, each by its own way.
+/// Check that the ends of the stacks of a thread, of a signal handler and of a context are found, each in its own way.
 #[test]
 fn ends_of_other_stacks_are_found() {
     let directory = directory();
@@ -144,13 +145,13 @@ fn registers_at_kernel_entry() {
     assert!(in_kernel.iter().all(|sample| !sample.kernel.is_empty()));
 }
 
-/// Check that a thread between two programs is sampled without a user stack, of which nothing is made up, and with its
-/// kernel's; that the last program's stack is its own for as long as there is one; and that no tick is lost.
+/// Check that a thread between two programs is sampled with its kernel stack and without a user stack, none of which is
+/// invented; that the old program's stack is attributed to it for as long as it exists; and that no tick is lost.
 #[test]
 fn programs_that_replace_themselves() {
     let directory = directory();
     let program = build("execs", &[], directory.path());
-    // One of the two has its last frame in the page that the next program's arguments begin in.
+    // In one of the two, the last frame is in the page in which the next program's arguments begin.
     for moved in [0, 2048] {
         let request = run(&program, &["500", &"x".repeat(moved)], CaptureMode::Both { stack_bytes: 4096 });
         sampled_between_programs(&raw(Request { sampling: Sampling::FrequencyHz(4999), ..request }));
@@ -160,7 +161,7 @@ fn programs_that_replace_themselves() {
 fn sampled_between_programs(request: &Request) {
     const KNOWN: u64 = 0xeceb_0000;
     let taken = take(request);
-    // The kernel stops the clock for a while where ticks take it long.
+    // The kernel throttles the clock for a while if ticks take it long.
     let lost = taken.gaps.iter().filter(|gap| gap.cause != LossCause::Throttled);
     assert_eq!(lost.count(), 0, "{:?}", taken.gaps);
     let (between, others): (Vec<_>, Vec<_>) = taken.samples.iter().partition(|sample| sample.in_exec);
@@ -178,8 +179,8 @@ fn sampled_between_programs(request: &Request) {
     assert!(foreign.is_empty(), "of {} samples with the last program's registers: {foreign:x?}", leaving.len());
 }
 
-/// Check that what points nowhere is not written unless asked for, and what unwinding needs is: the return address of
-/// the leaf's caller.
+/// Check that words that point nowhere are not written unless requested, and that what unwinding needs is: the return
+/// address of the leaf's caller.
 #[test]
 fn secrets_are_zeroed() {
     let directory = directory();

@@ -1,4 +1,4 @@
-//! Building programs, recording them, reading recordings.
+//! Building programs, recording them, and reading recordings.
 
 #[path = "../../../tests/support/ended.rs"]
 mod ended;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A recording, read.
+/// A recording that was read.
 pub(crate) struct Taken {
     pub(crate) outcome: Outcome,
     pub(crate) meta: Meta,
@@ -23,7 +23,7 @@ pub(crate) struct Taken {
     pub(crate) gaps: Vec<Gap>,
 }
 
-/// A directory of its own for a test.
+/// Creates a directory for a test.
 pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory for the test")
 }
@@ -38,7 +38,7 @@ pub(crate) fn build(name: &str, flags: &[&str], directory: &Path) -> PathBuf {
     program
 }
 
-/// A request to run a program, 999 Hz.
+/// A request to run a program at 999 Hz.
 pub(crate) fn run(program: &Path, arguments: &[&str], mode: CaptureMode) -> Request {
     let mut argv = vec![OsString::from(program)];
     argv.extend(arguments.iter().map(OsString::from));
@@ -50,7 +50,7 @@ pub(crate) fn take(request: &Request) -> Taken {
     take_with(request, &StopFlag::new().expect("a flag"), &mut |_| {})
 }
 
-/// Likewise, with a flag and a view of the progress.
+/// Likewise, with a flag and progress reports.
 pub(crate) fn take_with(request: &Request, stop: &StopFlag, progress: &mut dyn FnMut(&Progress)) -> Taken {
     let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file for the recording");
     let outcome = record(request, &file, stop, &mut |update| {
@@ -82,7 +82,7 @@ pub(crate) fn take_some(request: &Request) -> Taken {
     take_until(request, |progress| progress.samples >= 100)
 }
 
-/// Records until there is enough, however busy the machine is.
+/// Records until `is_enough`, however busy the machine is.
 pub(crate) fn take_until(request: &Request, mut is_enough: impl FnMut(&Progress) -> bool) -> Taken {
     let stop = StopFlag::new().expect("a flag");
     let request = Request { duration: Some(Duration::from_secs(120)), ..request.clone() };
@@ -93,25 +93,25 @@ pub(crate) fn take_until(request: &Request, mut is_enough: impl FnMut(&Progress)
     })
 }
 
-/// What a process has used of the CPU, to the hundredth of a second: fields 14 and 15 of its `stat`.
+/// CPU time that a process has used, in hundredths of a second: fields 14 and 15 of its `stat`.
 pub(crate) fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let fields = stat.rsplit_once(") ").expect("a name").1.split(' ').skip(11).take(2);
     Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().expect("ticks") * 10).sum())
 }
 
-/// Ticks that were in something else than what is profiled.
+/// Number of ticks in something that is not profiled.
 pub(crate) fn skipped(taken: &Taken) -> u64 {
     taken.outcome.end.cpus.iter().map(|cpu| cpu.skipped).sum()
 }
 
-/// The error of a request that cannot be met.
+/// The error of a request that cannot be fulfilled.
 pub(crate) fn refuse(request: &Request) -> Error {
     let stop = StopFlag::new().expect("a flag");
     record(request, Vec::new(), &stop, &mut |_| {}).expect_err("the request must be refused")
 }
 
-/// Checks the promise: fired = recorded + Σ lost + skipped + dropped, on every CPU.
+/// Checks the balance: fired = recorded + Σ lost + skipped + dropped, on every CPU.
 pub(crate) fn assert_balanced(outcome: &Outcome) {
     for cpu in &outcome.end.cpus {
         let lost: u64 = cpu.lost.values().sum();
@@ -119,7 +119,7 @@ pub(crate) fn assert_balanced(outcome: &Outcome) {
     }
 }
 
-/// Checks that what was lost is told with its time, by CPU and cause, and that no two gaps of those overlap.
+/// Checks that gaps cover all losses, by CPU and cause, and that no two of them overlap.
 pub(crate) fn assert_gaps_add_up(outcome: &Outcome, gaps: &[Gap]) {
     for cpu in &outcome.end.cpus {
         let of_cpu = gaps.iter().filter(|gap| gap.cpu == cpu.cpu);
@@ -134,13 +134,13 @@ pub(crate) fn assert_gaps_add_up(outcome: &Outcome, gaps: &[Gap]) {
     }
 }
 
-/// Checks that nearly all of something is so: what runs before `main` and after it is not.
+/// Checks that nearly all of something is good: what runs before and after `main` is not.
 pub(crate) fn assert_most(good: usize, all: usize, what: &str) {
     assert!(all >= 20, "too few samples to tell: {all}");
     assert!(good * 10 >= all * 8, "only {good} of {all} {what}");
 }
 
-/// Hexadecimal numbers of a file.
+/// Hexadecimal numbers in a file.
 pub(crate) fn hex_numbers(path: &Path) -> Vec<u64> {
     let text = std::fs::read_to_string(path).expect("the program wrote its file");
     text.split_whitespace().map(|word| u64::from_str_radix(word, 16).expect("a number")).collect()
@@ -152,7 +152,7 @@ pub(crate) fn shell(script: &str) -> Request {
     Request { mode: CaptureMode::Dwarf { stack_bytes: 16_384 }, ..Request::new(Target::Command { argv }) }
 }
 
-/// Samples in user mode whose instruction lies in code that its process has mapped from a file of this name.
+/// Number of samples in user mode whose instruction is in code that their process has mapped from a file of this name.
 pub(crate) fn n_in<'a>(taken: &'a Taken, name: &str, is_meant: impl Fn(&Sample) -> bool + 'a) -> usize {
     let mut code: BTreeMap<u32, Vec<(u64, u64, u64)>> = BTreeMap::new();
     for event in &taken.sideband {
@@ -171,7 +171,8 @@ pub(crate) fn n_in<'a>(taken: &'a Taken, name: &str, is_meant: impl Fn(&Sample) 
     taken.samples.iter().filter(|sample| !sample.in_kernel && is_meant(sample)).filter(is_in).count()
 }
 
-/// Whether these are the bytes of a file without its data: in its place are zeros, and code is not all of them.
+/// Whether these are the bytes of a file without its data, which is replaced by zeros, and with code that is not all
+/// zeros.
 pub(crate) fn is_without_data(kept: &[u8], whole: &[u8]) -> bool {
     kept.len() == whole.len()
         && kept.starts_with(b"\x7fELF")

@@ -14,7 +14,7 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Check that of a process only the threads asked for are sampled, with all that is needed to unwind them, and that the
+/// Check that of a process only the requested threads are sampled, with everything needed to unwind them, and that the
 /// recording ends when they do, however long the process lives.
 #[test]
 fn single_threads() {

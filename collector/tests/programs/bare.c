@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A program without a C library, for 64 and 32 bits: burns in leaf, called by caller, called by the entry point, from its
- * first instruction to its last. To be built with frame pointers and -nostdlib -static.
+ * A program without a C library, for 64 and 32 bits: burns in leaf, called by caller, called by the entry point, from
+ * its first instruction to its last. Build with frame pointers and -nostdlib -static.
  */
 static volatile unsigned long sink;
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* burn MS [remove | FILE]: burns; with `remove` after deleting its own file, with FILE after putting that in its place. */
+/*
+ * burn MS [remove | FILE]: burns; with `remove` after deleting its own file, with FILE after replacing its file by
+ * that.
+ */
 #include "burn.h"
 #include <string.h>
 #include <unistd.h>

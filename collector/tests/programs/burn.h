@@ -3,13 +3,15 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A word that says where it lies. */
+/* A word that encodes its address. */
 #define KEY 0x5aa5000012340000UL
 #define MARK(p) ((unsigned long)(p) ^ KEY)
 
 static volatile unsigned long sink;
 
-/* Takes so much CPU time, nearly all of it in user mode: however busy the machine, as many samples. */
+/*
+ * Uses this much CPU time, nearly all of it in user mode: the number of samples does not depend on the machine's load.
+ */
 static inline __attribute__((always_inline)) void burn_ms(long ms)
 {
 	struct timespec begin, now;

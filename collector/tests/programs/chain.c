@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * chain MS FILE: burns DEPTH calls deep, in frames of some 300 bytes; writes its chain into FILE first, leaf first: return
- * address and frame address of each frame up to main. To be built with frame pointers.
+ * chain MS FILE: burns DEPTH calls deep, in frames of some 300 bytes; first writes its chain to FILE, leaf first:
+ * return address and frame address of each frame up to main. Build with frame pointers.
  */
 #include "burn.h"
 

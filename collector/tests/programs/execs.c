@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * execs N TEXT: replaces itself N times, each time in the same place, with a known value in rbx and at its stack pointer.
- * The length of the text moves the stack's start.
+ * execs N TEXT: executes itself N times, each time in the same place, with a known value in rbx and at its stack
+ * pointer. The length of the text moves the stack's start.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * exiting RATE N MS: starts N threads, of which RATE a second exit, one after the other. The main thread computes in
- * main < outer < mid < burn until all have, and then for MS of CPU time.
+ * exiting RATE N MS: starts N threads, of which RATE per second exit, one after the other. The main thread computes in
+ * main < outer < mid < burn until all have exited, and then for MS of CPU time.
  */
 #include "burn.h"
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* first_thread_exits MS FILE: its first thread exits; another waits for that, makes FILE, and burns. */
+/* first_thread_exits MS FILE: its first thread exits; another waits for that, creates FILE, and burns. */
 #include "burn.h"
 #include <fcntl.h>
 #include <pthread.h>

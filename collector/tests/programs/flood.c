@@ -1,5 +1,5 @@
-/* Maps and unmaps so many pages as fast as it can, then runs code that is mapped at last, and says where that is.
- * flood KIND N FILE: KIND is "data" or "code", and "one" place, "two" places by turns, or "many". */
+/* Maps and unmaps N pages as fast as it can, then runs code that it mapped last, and writes its address to FILE.
+ * flood KIND N FILE: KIND is "data" or "code", and "one" place, "two" alternating places, or "many". */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <link.h>

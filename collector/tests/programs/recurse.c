@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * recurse MS: calls itself down to 6 MiB of stack, gives the pages back, and begins anew: nearly all of its time it
- * grows its stack into pages that are not there yet.
+ * recurse MS: recurses down to 6 MiB of stack, frees the pages, and starts over: nearly all of its time it grows its
+ * stack into pages that are not present yet.
  */
 #define _GNU_SOURCE
 #include "burn.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * red_zones MS FILE: burns with the stack pointer at a place below which there are marks, and then at the start of a
- * mapping. Writes to FILE where the stack pointer is then.
+ * red_zones MS FILE: burns with the stack pointer at an address below which there are marks, and then at the start of
+ * a mapping. Writes these stack pointers to FILE.
  */
 #include "burn.h"
 #include <sys/mman.h>
 
-/* So many rounds, with the stack pointer there. Nothing is pushed. */
+/* Burns for this many rounds with this stack pointer. Pushes nothing. */
 static void burn_at(unsigned long sp, unsigned long rounds)
 {
 	__asm__ volatile("mov %%rsp, %%r8\n\t"

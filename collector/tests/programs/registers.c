@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* registers N: reads N times 1 MiB of zeros, with known values in the registers that a call must keep. */
+/* registers N: reads N times 1 MiB of zeros, with known values in the callee-saved registers. */
 #include <fcntl.h>
 #include <stdlib.h>
 

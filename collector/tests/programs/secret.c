@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* secret MS [undumpable]: may forbid others to look into it; then keeps words on its stack that can be told, and burns. */
+/* secret MS [undumpable]: may make itself non-dumpable; then keeps recognisable words on its stack, and burns. */
 #include "burn.h"
 #include <sys/prctl.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * stacks MS FILE: burns in a thread, then in a signal handler on an alternate stack, then on a stack of its own making
+ * stacks MS FILE: burns in a thread, then in a signal handler on an alternate stack, then on a stack that it created
  * (makecontext). Writes to FILE where each of these stacks ends: the thread's control block, the end of the alternate
- * stack, the end of the mapping that holds the last; and the end of the mapping that holds the thread's.
+ * stack, the end of the mapping that contains the last; and the end of the mapping that contains the thread's.
  */
 #include "burn.h"
 #include <pthread.h>
@@ -47,7 +47,7 @@ int main(int argc, char **argv)
 	static char alternate[65536];
 	stack_t stack = { .ss_sp = alternate, .ss_size = sizeof(alternate) };
 	ucontext_t here, there;
-	/* Pages without access on both sides keep the mapping from growing together with a neighbour. */
+	/* Inaccessible pages on both sides keep the mapping from being merged with a neighbour. */
 	char *area = mmap(NULL, 24 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	FILE *file = fopen(argv[2], "w");
 	pthread_t id;

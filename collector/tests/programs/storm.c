@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* storm N: makes N processes that end at once, one after the other, as fast as it can. */
+/* storm N: creates N processes that end at once, one after the other, as fast as it can. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * strangers host IN OUT: for each process id read from IN, forks a process that has it and burns in code at MARKED,
- * and says so to OUT. strangers guest OUT IN N: children that end at once, until N were followed by a stranger with
- * their id. Fails if that takes a hundred times as many.
+ * strangers host IN OUT: for each process ID read from IN, forks a process that has it and burns in code at MARKED,
+ * and confirms on OUT. strangers guest OUT IN N: creates children that end at once, until N were followed by a
+ * stranger with their ID. Fails if that takes a hundred times as many.
  */
 #define _GNU_SOURCE
 #include "burn.h"

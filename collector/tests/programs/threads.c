@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * threads MS FILE: two threads burn, the first for MS, the second and the main thread for five times that. Writes the
- * numbers of the two to FILE and then renames it to FILE.done.
+ * IDs of the two to FILE and then renames it to FILE.done.
  */
 #include "burn.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * tree MS FILE: a parent, a child that burns in two threads, and a child that executes itself anew and burns then. Writes
+ * tree MS FILE: a parent, a child that burns in two threads, and a child that executes itself and then burns. Writes
  * to FILE: pid of the parent, pid and second tid of the first child, pid of the second. `tree MS` only burns.
  */
 #include "burn.h"

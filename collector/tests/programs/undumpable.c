@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* undumpable MS FILE: forbids others to look into it, makes FILE, and burns. */
+/* undumpable MS FILE: makes itself non-dumpable, creates FILE, and burns. */
 #include "burn.h"
 #include <sys/prctl.h>
 

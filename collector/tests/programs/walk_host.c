@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The frame-pointer step of the BPF program, compiled for the host: over a made-up memory, and over this program's own
- * stack, which has to be the chain the compiler sees. To be built with frame pointers. Exits with the number of the
- * first case that goes wrong.
+ * The frame-pointer step of the BPF program, compiled for the host: over made-up memory, and over this program's own
+ * stack, where it must find the chain that the compiler sees. Build with frame pointers. Exits with the number of the
+ * first case that fails.
  */
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In place of the headers of an architecture. */
+/* Replaces the architecture's headers. */
 struct user_regs {
 	__u64 sp;
 };
@@ -78,7 +78,7 @@ static int made_up(void)
 		return 8;
 	if (step(&memory, 0x1030, 0, false, &frame) != FP_END_ZERO_RETURN_ADDRESS)
 		return 9;
-	/* Signed return addresses, of an address and of none. */
+	/* Signed return addresses, of a valid address and of none. */
 	code_mask = 0xffff;
 	memory.words[1] = 0x3f00000000aa;
 	if (step(&memory, 0x1000, 0, false, &frame) != FP_END_NONE || frame.address != 0xaa)
