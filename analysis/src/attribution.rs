@@ -208,8 +208,8 @@ mod tests {
         ]);
     }
 
-    /// Check that pods and their containers are found, for each QoS class, with the drivers `systemd` and `cgroupfs` of
-    /// kubelet, and with each runtime.
+    /// Check that pods and their containers are found, for each quality-of-service class, with kubelet's drivers
+    /// `systemd` and `cgroupfs`, and with each runtime.
     #[test]
     fn pods_of_kubernetes() {
         let (id, pod) = (Some("ID"), Some("POD"));
