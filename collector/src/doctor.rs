@@ -90,7 +90,7 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
         ),
         (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
     };
-    // Report first what no capability cures. If none is missing, that is all there is.
+    // Anything that capabilities do not cure comes first. If the caller has them, that is everything missing.
     let has_them = !CAPABILITIES.iter().any(|name| lacks(name));
     let deeper = missing.iter().find(|check| has_them || !CURED_BY_CAPABILITIES.contains(&check.name));
     let wanted = if with_ptrace { [CAPABILITIES, PTRACE_CAPABILITIES].concat() } else { CAPABILITIES.to_vec() };

@@ -118,7 +118,7 @@ pub enum Error {
         /// `uname -r`.
         kernel: String,
     },
-    /// The kernel's BPF programs cannot walk by call frame information here.
+    /// Stacks cannot be walked by call frame information in the kernel here.
     #[error("--call-graph cfi needs {needed} (this is {kernel}); use --call-graph dwarf or both")]
     NoCfiWalk {
         /// What is missing.

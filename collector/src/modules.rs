@@ -206,7 +206,7 @@ impl Modules {
         self.saver.send(Job::Look);
     }
 
-    /// Returns the shares of what the saver no longer needs.
+    /// Releases the shares of what the saver no longer needs.
     fn give_back_done(&mut self) {
         for done in self.saver.done() {
             match done {

@@ -34,6 +34,7 @@ pub(crate) struct Command {
 }
 
 impl Plan {
+    /// Checks a request. The request itself is checked before the machine, whose errors ask for rights or another kernel.
     pub(crate) fn new(request: &Request) -> Result<Self, Error> {
         let command = check_target(request)?;
         check_rate(request.sampling)?;

@@ -34,7 +34,7 @@ impl Shares {
         self.most.saturating_sub(self.taken).saturating_sub(own) / 2
     }
 
-    /// Returns `n` that a user has taken.
+    /// Releases `n` that a user has taken.
     pub(crate) fn give_back(&mut self, user: u32, n: u64) {
         self.taken = self.taken.saturating_sub(n);
         if let Some(own) = self.by_user.get_mut(&user) {

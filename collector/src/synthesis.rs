@@ -207,7 +207,7 @@ pub(crate) fn describe_parent(reader: &mut impl Follows, event: &Sideband) {
     }
 }
 
-/// Returns the number of events.
+/// Describes a due process if `/proc` still shows the process that was meant; returns the number of events.
 fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
     let (time_ns, ip) = match due {
         Due::Anew(_) => (None, None),

@@ -266,6 +266,7 @@ impl Builder {
         Self { entry, kind, is_first: true, at: start, pushed: None, ranges, record }
     }
 
+    /// Adds a row. The bytes after a push are only counted with the next row, which shows whether the push set up a frame.
     fn add<'a, S: UnwindSection<Reader<'a>>>(&mut self, row: &Row<'_, '_, S>, shape: Shape, spec: &Spec) {
         let start = row.row.start_address();
         if self.is_first {

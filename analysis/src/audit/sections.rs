@@ -114,6 +114,7 @@ impl<'a> Sections<'a> {
         Ok(sections)
     }
 
+    /// Adds a section by its flags and its name, unless the file does not contain all of it.
     fn add<R: ReadRef<'a>>(
         &mut self,
         data: R,

@@ -35,6 +35,8 @@ fn root_first(frames: &[u32], labels: &Labels) -> Box<[u32]> {
     frames.iter().rev().flat_map(|&frame| labels.of(frame)).copied().collect()
 }
 
+/// Merges the samples of a strategy whose stacks look the same. They are sorted before frames are numbered, so that the
+/// result does not depend on the hash order of the counts.
 fn fold_one(folder: &Folder, expanded: &[Box<[u32]>], labels: &Labels, timeline: &Timeline, strategy: usize) -> Folded {
     let mut samples: BTreeMap<Shown<'_>, Amount> = BTreeMap::new();
     let mut comms: FxHashMap<Option<CommIx>, &[u8]> = FxHashMap::default();

@@ -196,6 +196,8 @@ impl Tally {
         verdict
     }
 
+    /// Makes an example of a disagreement that outlives the sample, with the site of each frame and the verdict on each
+    /// strategy's stack.
     #[expect(clippy::too_many_arguments, reason = "all that is known of one instruction")]
     fn keep(
         &self,

@@ -109,6 +109,7 @@ impl<'a> Spaces<'a> {
         space
     }
 
+    /// Builds the space of a key. All mappings of a file with the same load bias become one module.
     fn make(&self, key: SpaceKey) -> PlacedSpace {
         let content = self.contents.get(self.timeline, key);
         let mut modules: Vec<PlacedModule> = Vec::new();

@@ -114,6 +114,7 @@ impl Header {
         bytes
     }
 
+    /// Parses a header. The checksum is verified first, so that only an intact header is reported as newer.
     pub(crate) fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, NoHeader> {
         let (body, crc) = bytes.split_at(HEADER_BYTES - 4);
         if !bytes.starts_with(&MARKER) || crc32c::crc32c(body).to_le_bytes() != crc {

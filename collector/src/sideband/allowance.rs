@@ -80,6 +80,8 @@ impl Allowance {
         is_left_out
     }
 
+    /// Reports a mapping in full while the token bucket lasts. After that, only its range: always for code, so that code in
+    /// its place is not taken to be there still, and once per read for data, so that the process is described again.
     fn mmap(&mut self, mmap: Mmap) -> Option<Mmap> {
         let used = self.processes.entry(mmap.pid).or_default();
         self.last_ns = self.last_ns.max(mmap.time_ns);

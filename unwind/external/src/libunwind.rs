@@ -114,6 +114,8 @@ struct Sample<'a> {
 }
 
 impl Sample<'_> {
+    /// Steps the cursor to the end of the stack. libunwind does not report how it found a frame: without a row, it took the
+    /// return address from the top of the stack if sp moved by one word, and from the frame pointer otherwise.
     fn walk(&self, mut cursor: Cursor<'_>, frames: &mut Vec<Frame>) -> StopReason {
         let [.., ip] = *self.request.regs;
         let mut next = Frame {

@@ -247,6 +247,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         Ok(())
     }
 
+    /// Applies an instruction that defines a register's rule; ignores all others.
     fn define_register(&mut self, instruction: CallFrameInstruction<usize>) -> Result<(), Error> {
         use CallFrameInstruction as I;
         let factored = |offset: i64| offset.wrapping_mul(self.data_alignment);

@@ -307,6 +307,8 @@ impl<'a> Decoder<'a> {
         Some(())
     }
 
+    /// Decodes the frame-pointer chain: a number of frames that [`PredictedChain`] finds in the copied stack, then an
+    /// interned chain of addresses, with their frame addresses if any is nonzero.
     fn user_fp(&mut self, sample: &mut Sample, has_fp: bool) -> Option<()> {
         sample.user_fp.clear();
         sample.fp_end = Default::default();

@@ -330,6 +330,8 @@ impl SampleEncoder {
         put(&mut columns.n_runs, runs);
     }
 
+    /// Encodes the frame-pointer chain. Frames that the reader can predict from the written stack are only counted; the
+    /// other addresses are interned, since the same chains recur. The number and the end share one varint.
     fn user_fp(&mut self, sample: &Sample, regs: Option<UserRegs>, scrubber: &Scrubber<'_>) {
         if sample.user_fp.is_empty() && sample.fp_end == Default::default() {
             return;

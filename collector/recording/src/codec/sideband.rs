@@ -150,6 +150,7 @@ pub(crate) fn decode_sideband(payload: &[u8], items: u32, mut visit: impl FnMut(
     if bytes.is_empty() { Ok(()) } else { Err(u64::from(items)) }
 }
 
+/// Decodes an event: tag, time, process and thread, as far as its kind has them, then its own fields.
 fn event(bytes: &mut Cursor<'_>, time: &mut u64, spare: &mut Vec<u8>) -> Option<Sideband> {
     let tag = bytes.byte()?;
     if tag == MODULE {
