@@ -163,9 +163,10 @@ fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> 
         // A signal of the terminal is the agent's alone.
         command.process_group(0).stdout(Stdio::from(stdout)).stderr(Stdio::null());
     })?;
-    let process =
-        pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("cannot watch the process that unwinds")?;
-    let _ = say.send(Message::Started(process));
+    // Without a descriptor, a process that takes too long is only waited for.
+    if let Ok(process) = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        let _ = say.send(Message::Started(process));
+    }
     let mut input = Some((input, 0));
     let served = worker::serve(&socket, files, &mut || input.take());
     drop(socket);
