@@ -1,4 +1,4 @@
-// Bundles the page's script and style into one file each, and the licences of everything in the bundle into a third.
+// Bundles the scripts and the styles of the pages into one file each, and the licences of everything in them into another.
 // usage: node build.mjs [FOLDER]     default: ../assets
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
@@ -14,21 +14,31 @@ const common = {
   absWorkingDir: here, bundle: true, write: false, minify: true, metafile: true, charset: "ascii", legalComments: "none",
   target: "es2022", logLevel: "warning",
 };
-// The library's own style is loaded by the style sheet, so that the script brings none.
-const script = await build({
-  ...common, entryPoints: ["src/main.js"], format: "iife", loader: { ".css": "empty" }, outfile: "page.js",
-});
-const style = await build({ ...common, entryPoints: ["src/style.css"], outfile: "page.css" });
+const used = new Set();
 
-const js = script.outputFiles[0].text.trimEnd();
-if (/<\/script|<!--/i.test(js)) throw new Error("the script would end its own element");
-writeFileSync(join(out, "page.js"), js);
-writeFileSync(join(out, "page.css"), style.outputFiles[0].text.trimEnd());
-writeFileSync(join(out, "page.js.sha256"), createHash("sha256").update(js).digest("base64"));
+function note({ metafile }, name) {
+  const inputs = Object.entries(metafile.outputs[name].inputs);
+  inputs.filter(([, { bytesInOutput }]) => bytesInOutput > 0).forEach(([path]) => used.add(path));
+}
 
-const inputs = { ...script.metafile.outputs["page.js"].inputs, ...style.metafile.outputs["page.css"].inputs };
-const used = Object.entries(inputs).filter(([, { bytesInOutput }]) => bytesInOutput > 0).map(([path]) => path);
-const packages = new Set(used.map((path) => /^node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]).filter(Boolean));
+// The page of a recording, and that of a store. The library's own style is loaded by the style sheet, so that the script
+// brings none.
+for (const [name, entry] of [["page", "src/main"], ["store", "src/store/main"]]) {
+  const script = await build({
+    ...common, entryPoints: [`${entry}.js`], format: "iife", loader: { ".css": "empty" }, outfile: `${name}.js`,
+  });
+  const sheet = entry.replace("main", "style");
+  const style = await build({ ...common, entryPoints: [`${sheet}.css`], outfile: `${name}.css` });
+  const js = script.outputFiles[0].text.trimEnd();
+  if (/<\/script|<!--/i.test(js)) throw new Error("the script would end its own element");
+  writeFileSync(join(out, `${name}.js`), js);
+  writeFileSync(join(out, `${name}.css`), style.outputFiles[0].text.trimEnd());
+  writeFileSync(join(out, `${name}.js.sha256`), createHash("sha256").update(js).digest("base64"));
+  note(script, `${name}.js`);
+  note(style, `${name}.css`);
+}
+
+const packages = new Set([...used].map((path) => /^node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]).filter(Boolean));
 const texts = [...packages].sort().map((name) => {
   const folder = join(here, "node_modules", name);
   const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
@@ -36,5 +46,5 @@ const texts = [...packages].sort().map((name) => {
   if (!file) throw new Error(`${relative(here, folder)} has no licence text`);
   return `${name} ${version} (${license})\n\n${readFileSync(join(folder, file), "utf8").trim()}\n`;
 });
-const head = "What is bundled in page.js and page.css, beside fpprof's own code, and its licences.\n";
+const head = "What is bundled in the scripts and styles, beside fpprof's own code, and its licences.\n";
 writeFileSync(join(out, "LICENSES.txt"), [head, ...texts].join(`\n${"-".repeat(80)}\n\n`));

@@ -23,6 +23,7 @@ pub mod page;
 pub mod parquet;
 pub mod profile;
 mod shell;
+pub mod store;
 pub mod terminal;
 pub mod unwinding;
 mod verdict;
@@ -31,3 +32,6 @@ mod verdict;
 #[path = "../tests/support/browser.rs"]
 #[expect(dead_code, reason = "every test binary uses a part of it")]
 mod browser;
+#[cfg(test)]
+#[path = "../tests/support/stored.rs"]
+mod stored;

@@ -5,21 +5,25 @@ import * as Plot from "@observablehq/plot";
 import { slicesOf } from "./data.js";
 import { bytes, chunk, number, share } from "./words.js";
 
-const ENDS = { domain: ["complete", "truncated", "broken"], range: ["var(--good)", "var(--warn)", "var(--bad)"] };
+/** Colours by how stacks end. */
+export const ENDS = { domain: ["complete", "truncated", "broken"], range: ["var(--good)", "var(--warn)", "var(--bad)"] };
 
-function common(figure, more) {
+/** What all figures have. */
+export function common(figure, more) {
   const width = Math.max(320, figure.clientWidth || 900);
   return { width, marginLeft: 52, marginRight: 64, marginBottom: 36, marginTop: 22, className: "plot", ...more };
 }
 
-function put(figure, plot, label) {
+/** Shows a drawing, with a label for those who do not see it. */
+export function put(figure, plot, label) {
   const target = figure.querySelector(".plot-here");
   plot.setAttribute("role", "img");
   plot.setAttribute("aria-label", label);
   target.replaceChildren(plot);
 }
 
-function nothing(figure, words) {
+/** Says why there is no drawing. */
+export function nothing(figure, words) {
   const p = document.createElement("p");
   p.className = "nothing";
   p.textContent = words;

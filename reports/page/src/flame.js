@@ -27,6 +27,7 @@ export class Flame {
   draw(root, side, color) {
     this.clear();
     this.side = side;
+    this.color = color;
     this.root = root;
     if (!root.value) {
       this.element.textContent = "No samples pass the filter.";
@@ -45,7 +46,7 @@ export class Flame {
       .setDetailsHandler((text) => { if (text) this.options.onHover(text); })
       .setSearchHandler((found, sum, total) => { this.found = { frames: found.length, sum, total }; })
       .setSearchMatch((d, term) => `${d.data.name}\n${d.data.module}`.toLowerCase().includes(term))
-      .setColorMapper((d) => (d.highlight ? "var(--hit)" : fill(d.data, color, side)))
+      .setColorMapper((d) => (d.highlight ? "var(--hit)" : this.fill(d.data)))
       .onClick((d) => this.clicked(d));
     select(this.element).datum(root).call(this.chart);
     this.zoomed = this.top();
@@ -77,6 +78,11 @@ export class Flame {
     let deepest = 0;
     select(this.element).selectAll("g.frame").each((d) => { deepest = Math.max(deepest, d.depth); });
     select(this.element).select("svg").attr("height", (deepest + 1) * ROW_PX + 2);
+  }
+
+  /** The colour of a frame. */
+  fill(data) {
+    return fill(data, this.color, this.side);
   }
 
   /** What a frame is, in words. */
@@ -192,7 +198,7 @@ function fill(data, color, side) {
 }
 
 /** From -3, only the reference, to 3, only the other. */
-function difference({ reference, other }) {
+export function difference({ reference, other }) {
   const all = reference + other;
   const tilt = all ? (other - reference) / all : 0;
   const step = Math.abs(tilt) < 0.02 ? 0 : Math.min(3, Math.ceil(Math.abs(tilt) * 3));
@@ -216,7 +222,7 @@ function agreement(data) {
 }
 
 /** Tells neighbours apart. */
-function shade(name) {
+export function shade(name) {
   let hash = 0;
   for (let i = 0; i < name.length; i += 1) hash = (Math.imul(hash, 31) + name.charCodeAt(i)) >>> 0;
   return hash % 3;

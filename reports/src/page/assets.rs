@@ -10,7 +10,7 @@ const SCRIPT_HASH: &str = include_str!("../../assets/page.js.sha256");
 pub(super) const STYLE: &str = include_str!("../../assets/page.css");
 
 /// The names and licences of what is bundled, one package a line.
-pub(super) fn bundled() -> Vec<&'static str> {
+pub(crate) fn bundled() -> Vec<&'static str> {
     let ruler = "-".repeat(80);
     let texts = include_str!("../../assets/LICENSES.txt").split(&ruler).skip(1);
     texts.filter_map(|text| text.trim_start().lines().next()).collect()

@@ -1,0 +1,209 @@
+// The page of a store: filters, views, and the address that says what is shown.
+
+import { number } from "../words.js";
+import { ask, Refused } from "./api.js";
+import { byId, make } from "./dom.js";
+import { changed, FACETS, go, OWN, query, state } from "./state.js";
+import { VIEWS } from "./views.js";
+
+/** Seconds before the last interval that a range begins. */
+const RANGES = { "15min": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800 };
+let store = null;
+let last = null;
+let asking = new AbortController();
+
+const viewOf = (now) => (now.get("view") in VIEWS ? now.get("view") : "flame");
+
+function say(id, words) {
+  byId(id).textContent = words;
+  byId(id).hidden = words === "";
+}
+
+/** Sets the range to the last so many seconds of the store; all of it for none. */
+function rangeOf(seconds) {
+  if (!store.span || !seconds) return { from: null, to: null };
+  const end = Math.floor(store.span[1]) + 1;
+  return { from: String(end - seconds), to: String(end) };
+}
+
+/** Asks again for what the address says, and shows it. */
+async function refresh() {
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  const now = state();
+  const view = viewOf(now);
+  showInputs(now, view);
+  document.documentElement.dataset.ready = "no";
+  byId("status").textContent = "Reading …";
+  try {
+    const facets = await ask("facets", query(), signal);
+    fill(facets);
+    const { question, parameters, show, isPlain } = VIEWS[view];
+    const choice = facets.choice ?? { event: "", strategy: "", weight_unit: "" };
+    const unit = now.get("unit") ?? (choice.weight_unit === "blocked_ns" ? "weight" : "samples");
+    const fixed = facets.choice && !isPlain ? { event: choice.event, strategy: choice.strategy, unit } : {};
+    const answer = await ask(question, query({ ...fixed, ...parameters?.(now) }), signal);
+    // Figures are as wide as their place, which has a width only when it is shown.
+    last = () => show(answer, choice);
+    last();
+    say("problem", "");
+    status(answer, facets, choice);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    if (!(error instanceof Refused)) throw error;
+    say("problem", error.message);
+    byId("status").textContent = "";
+  }
+  document.documentElement.dataset.ready = "yes";
+}
+
+function status({ files }, facets, choice) {
+  const one = facets.combinations.find((two) => two.event === choice.event && two.strategy === choice.strategy);
+  const parts = [one ? `${number(one.samples)} samples of ${choice.event} by ${choice.strategy}` : "No samples here"];
+  if (files.read !== 1) parts.push(`${number(files.read)} files`);
+  byId("status").textContent = parts.join(" · ");
+  const { count, first } = files.unread;
+  say("unread", count ? `${number(count)} files cannot be read and are not counted: ${first.join("; ")}` : "");
+}
+
+/** Shows the view and what its controls are set to. */
+function showInputs(now, view) {
+  document.querySelectorAll("[role=tab]").forEach((tab) => {
+    tab.setAttribute("aria-selected", String(tab.dataset.view === view));
+    tab.tabIndex = tab.dataset.view === view ? 0 : -1;
+  });
+  document.querySelectorAll("[role=tabpanel]").forEach((panel) => { panel.hidden = panel.id !== `view-${view}`; });
+  for (const name of ["from", "to"]) {
+    const seconds = now.get(name);
+    byId(name).value = seconds === null ? "" : new Date(Number(seconds) * 1000).toISOString().slice(0, 19);
+  }
+  const range = Object.keys(RANGES).find((one) => rangeOf(RANGES[one]).from === now.get("from") && rangeOf(RANGES[one]).to === now.get("to"));
+  byId("range").value = range ?? (now.has("from") || now.has("to") ? "custom" : "all");
+  document.querySelectorAll("input[data-state]").forEach((input) => {
+    if (document.activeElement !== input) input.value = now.get(input.dataset.state) ?? "";
+  });
+  byId("before").value = now.get("before") ?? "";
+}
+
+/** Fills a list of names; the first is for any. What is chosen stays in it, even if there is none now. */
+function options(select, any, names, chosen) {
+  const all = chosen !== null && !names.some(([name]) => name === chosen) ? [[chosen, 0], ...names] : names;
+  const option = (value, text) => make("option", { value, textContent: text });
+  select.replaceChildren(option("", any), ...all.map(([name, n]) => option(`=${name}`, `${name || "(none)"} (${number(n)})`)));
+  select.value = chosen === null ? "" : `=${chosen}`;
+}
+
+function fill({ facets, combinations, choice }) {
+  const now = state();
+  const names = (facet) => (facets[facet] ?? []).map(({ name, samples }) => [name, samples]);
+  const lists = Object.fromEntries(FACETS.map((facet) => [facet, names(facet)]));
+  const chosen = (facet) => now.get(facet) ?? null;
+  const events = new Map();
+  combinations.forEach(({ event, samples }) => events.set(event, Math.max(samples, events.get(event) ?? 0)));
+  lists.event = [...events];
+  const event = choice?.event ?? "";
+  lists.strategy = combinations.filter((one) => one.event === event).map(({ strategy, samples }) => [strategy, samples]);
+  for (const facet of FACETS) {
+    const isFixed = facet === "event" || facet === "strategy";
+    const any = isFixed ? `automatic: ${choice?.[facet] ?? "none"}` : "any";
+    options(byId(facet), any, lists[facet], chosen(facet));
+    const isUseless = !isFixed && chosen(facet) === null && lists[facet].every(([name]) => name === "");
+    byId(facet).parentElement.hidden = isUseless;
+  }
+  for (const facet of OWN) {
+    options(byId(`before.${facet}`), "as after", lists[facet], now.get(`before.${facet}`));
+    byId(`before.${facet}`).parentElement.hidden = byId(facet).parentElement.hidden;
+  }
+  byId("unit").value = now.get("unit") ?? "";
+}
+
+/** Changes what is shown, as a step of the browser's history. */
+function change(changes) {
+  go(changed(changes));
+  refresh();
+}
+
+function listen() {
+  const chosen = (select) => (select.value === "" ? null : select.value.slice(1));
+  for (const facet of FACETS) byId(facet).addEventListener("change", ({ target }) => change({ [facet]: chosen(target), zoom: null }));
+  for (const facet of OWN) {
+    byId(`before.${facet}`).addEventListener("change", ({ target }) => change({ [`before.${facet}`]: chosen(target) }));
+  }
+  for (const name of ["unit", "before"]) byId(name).addEventListener("change", ({ target }) => change({ [name]: target.value || null }));
+  byId("range").addEventListener("change", async ({ target }) => {
+    if (target.value === "custom") return byId("from").focus();
+    // The agent may have gone on meanwhile.
+    await look();
+    change({ ...rangeOf(RANGES[target.value]), zoom: null });
+  });
+  for (const name of ["from", "to"]) {
+    byId(name).addEventListener("change", ({ target }) => {
+      const ms = Date.parse(`${target.value}Z`);
+      change({ [name]: Number.isNaN(ms) ? null : String(ms / 1000) });
+    });
+  }
+  document.querySelectorAll("[role=tab]").forEach((tab) => tab.addEventListener("click", () => change({ view: tab.dataset.view })));
+  byId("tabs").addEventListener("keydown", ({ key }) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    if (!step) return;
+    const tabs = [...document.querySelectorAll("[role=tab]")].filter((tab) => !tab.hidden);
+    const at = tabs.findIndex((tab) => tab.dataset.view === viewOf(state()));
+    const next = tabs[(at + step + tabs.length) % tabs.length];
+    change({ view: next.dataset.view });
+    next.focus();
+  });
+  document.querySelectorAll("input[data-state]").forEach((input) => input.addEventListener("input", () => {
+    go(changed({ [input.dataset.state]: input.value || null }), true);
+    if (last) VIEWS[viewOf(state())].search?.();
+  }));
+  document.querySelectorAll("button[data-reset]").forEach((button) => button.addEventListener("click", () => {
+    go(changed({ [button.dataset.reset]: null }), true);
+    last?.();
+  }));
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, select, textarea");
+    if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const field = document.querySelector("[role=tabpanel]:not([hidden]) input[data-state]");
+    if (!field) return;
+    event.preventDefault();
+    field.focus();
+  });
+  window.addEventListener("popstate", refresh);
+}
+
+/** Draws again at the new width once resizing has come to rest. */
+function redrawWhenResized() {
+  let width = document.body.clientWidth;
+  let waiting = 0;
+  window.addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (document.body.clientWidth === width) return;
+      width = document.body.clientWidth;
+      last?.();
+    }, 150);
+  });
+}
+
+/** What the store has; no file is read for it. */
+async function look() {
+  ({ store } = await ask("facets", "from=0&to=1"));
+}
+
+async function begin() {
+  document.documentElement.classList.add("alive");
+  try {
+    await look();
+  } catch (error) {
+    say("problem", error.message);
+    return;
+  }
+  document.querySelector("[data-view=cost]").hidden = !store.has_counters;
+  if (!state().has("from") && !state().has("to") && store.span) go(changed(rangeOf(RANGES["1h"])), true);
+  listen();
+  redrawWhenResized();
+  await refresh();
+}
+
+begin();

@@ -1,0 +1,253 @@
+// The views: each asks its question and shows the answer.
+
+import { path } from "../flame.js";
+import { number, share } from "../words.js";
+import { amounts } from "./amounts.js";
+import { byId, make, table } from "./dom.js";
+import { StoreFlame, treeOf } from "./flames.js";
+import { cost, losses, stacks } from "./series.js";
+import { changed, go, OWN, state } from "./state.js";
+
+/** Rows of a table that are shown. */
+const MAX_ROWS = 300;
+
+const flames = {};
+
+/** The flame graph of a view, made when it is first shown. */
+function flame(id, parameter) {
+  flames[id] ??= new StoreFlame(byId(id), {
+    names: {},
+    onHover: (text) => { byId(`${id}-details`).textContent = text; },
+    onZoom: (from, d) => go(changed({ [parameter]: path(d).map((node) => node.name).join("\n") || null }), true),
+  });
+  return flames[id];
+}
+
+/** Zooms to the frame that the state names, and marks what it searches for. */
+function steer(graph, id, parameter) {
+  const zoom = state().get(parameter);
+  if (zoom) {
+    let at = graph.top();
+    const names = zoom.split("\n");
+    const steps = names.map((name) => {
+      at = at?.children?.find((child) => child.data.name === name);
+      return at?.data;
+    });
+    graph.zoomToPath(steps.filter(Boolean));
+    graph.shrink();
+  }
+  search(graph, id);
+}
+
+function search(graph, id) {
+  const found = graph.search((state().get("search") ?? "").trim());
+  const words = found ? `${number(found.frames)} frames, ${share(found.sum, found.total)}` : "";
+  byId(`${id}-found`).textContent = words;
+}
+
+function leftOut(id, n) {
+  byId(`${id}-left-out`).textContent = n ? `The smallest ${number(n)} frames are left out; their samples are in the grey ones.` : "";
+}
+
+/** Each view: its question, the parameters beside the filters, and how its answer is shown. */
+export const VIEWS = {
+  flame: {
+    question: "flamegraph",
+    show(answer, choice) {
+      const { amount } = amounts(answer.unit, choice.weight_unit);
+      const graph = flame("flame", "zoom");
+      const root = treeOf(answer.nodes, [[answer.samples, answer.total]], amount);
+      graph.show(root, { totals: [answer.total], amount, strategy: choice.strategy });
+      leftOut("flame", answer.left_out);
+      steer(graph, "flame", "zoom");
+    },
+    search: () => search(flames.flame, "flame"),
+  },
+  functions: {
+    question: "functions",
+    parameters: (now) => ({ function: now.get("function"), module: now.has("function") ? now.get("module") : null }),
+    show: functions,
+    search: null,
+  },
+  compare: { question: "compare", parameters: sides, show: compare, search: () => search(flames.difference, "difference") },
+  quality: { question: "quality", isPlain: true, show: quality },
+  cost: { question: "cost", isPlain: true, show: costs },
+};
+
+function button(text, changes) {
+  const element = make("button", { type: "button", className: "link", textContent: text });
+  element.addEventListener("click", () => {
+    go(changed(changes));
+    window.dispatchEvent(new PopStateEvent("popstate"));
+  });
+  return element;
+}
+
+/** Sorts by another column, without asking again. */
+function sorting(name, redraw) {
+  return {
+    sort: Number(state().get(name) ?? 0) || undefined,
+    onSort(sort) {
+      go(changed({ [name]: String(sort) }), true);
+      redraw();
+    },
+  };
+}
+
+/** The column of a function's file. */
+const FILE = { title: "file", className: "file", value: (one) => one.module.toLowerCase(), cell: (one) => one.module };
+
+function choose(one) {
+  return one.name === null ? "" : button(one.name, { function: one.name, module: one.module, view: "functions" });
+}
+
+function functions(answer, choice) {
+  const { amount, plain } = amounts(answer.unit, choice.weight_unit);
+  const columns = [
+    { title: "function", value: (one) => one.name.toLowerCase(), cell: choose },
+    FILE,
+    { title: "self", numeric: true, value: (one) => one.self, cell: (one) => plain(one.self) },
+    { title: "self %", numeric: true, value: (one) => one.self, cell: (one) => share(one.self, answer.total) },
+    { title: "total", numeric: true, value: (one) => one.total, cell: (one) => plain(one.total) },
+    { title: "total %", numeric: true, value: (one) => one.total, cell: (one) => share(one.total, answer.total) },
+  ];
+  const draw = () => {
+    const term = (state().get("find") ?? "").trim().toLowerCase();
+    const found = answer.functions.filter((one) => `${one.name}\n${one.module}`.toLowerCase().includes(term));
+    const options = sorting("sort", draw);
+    byId("functions-table").replaceChildren(cut(columns, found, { sort: 3, ...defined(options) }));
+    const more = answer.left_out ? ` The store has ${number(answer.left_out)} more, with fewer samples.` : "";
+    byId("functions-count").textContent = `${number(found.length)} functions.${more}`;
+  };
+  VIEWS.functions.search = draw;
+  draw();
+  neighbours(answer, amount, plain);
+}
+
+function defined(options) {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
+
+/** A table of the first rows in its order. */
+function cut(columns, rows, options) {
+  const whole = table(columns, rows, options);
+  [...whole.tBodies[0].rows].slice(MAX_ROWS).forEach((row) => row.remove());
+  return whole;
+}
+
+/** What calls the chosen function, and what it calls. */
+function neighbours(answer, amount, plain) {
+  const name = state().get("function");
+  byId("neighbours").hidden = name === null;
+  if (name === null) return;
+  const own = answer.functions.find((one) => one.name === name && one.module === (state().get("module") ?? one.module));
+  byId("neighbours-name").textContent = name;
+  byId("neighbours-own").textContent = own
+    ? `${own.module || "no file"} · self ${amount(own.self)}, total ${amount(own.total)}` : "It is in no sample here.";
+  const lists = [["callers", "caller", "(it is the root)"], ["callees", "callee", "(itself)"]];
+  for (const [list, title, end] of lists) {
+    const columns = [
+      { title, value: (one) => one.name ?? "", cell: (one) => (one.name === null ? end : choose(one)) },
+      { title: "together", numeric: true, value: (one) => one.total, cell: (one) => plain(one.total) },
+      { title: "of it", numeric: true, value: (one) => one.total, cell: (one) => share(one.total, own?.total ?? 0) },
+    ];
+    const draw = (sort) => byId(list).replaceChildren(cut(columns, answer[list], { sort, onSort: draw }));
+    draw(2);
+  }
+  byId("neighbours-links").replaceChildren(
+    button("Show it in the flame graph", { view: "flame", search: name, zoom: null }),
+    button("Close", { function: null, module: null }),
+  );
+}
+
+/** Seconds before, of the left side's range. */
+const EARLIER = { period: null, day: 86400, week: 7 * 86400 };
+
+/** The left side of the comparison: what it has of its own. */
+function sides(now) {
+  const own = OWN.filter((name) => now.has(`before.${name}`)).map((name) => [`before.${name}`, now.get(`before.${name}`)]);
+  const [from, to] = ["from", "to"].map((name) => Number(now.get(name)));
+  const when = now.get("before");
+  if (when in EARLIER && from && to) {
+    const shift = EARLIER[when] ?? to - from;
+    own.push(["before.from", String(from - shift)], ["before.to", String(to - shift)]);
+  }
+  return Object.fromEntries(own);
+}
+
+function points({ points: change, interval }) {
+  const text = (n) => `${n > 0 ? "+" : ""}${n.toFixed(2)}`;
+  return interval ? `${text(change)} [${text(interval.low)}, ${text(interval.high)}]` : text(change);
+}
+
+/** What is compared, in words. */
+function titleOf(before, after, amount) {
+  if (!before || !after) return `There is nothing to compare: ${amount(before)} before, ${amount(after)} after.`;
+  const same = Object.keys(sides(state())).length === 0;
+  const words = same ? "Both sides are the same: choose above what differs. " : "";
+  return `${words}${amount(before)} before, ${amount(after)} after; widths and colours are of shares.`;
+}
+
+function compare(answer, choice) {
+  const { amount } = amounts(answer.about.unit, choice.weight_unit);
+  const graph = flame("difference", "zoom2");
+  const [before, after] = answer.total;
+  byId("difference-title").textContent = titleOf(before, after, amount);
+  graph.show(treeOf(answer.nodes, [[answer.before, before], [answer.after, after]], amount), { totals: answer.total, amount });
+  leftOut("difference", answer.left_out);
+  steer(graph, "difference", "zoom2");
+  const percent = (n) => `${n.toFixed(2)}\u00a0%`;
+  const columns = [
+    { title: "function", value: (one) => one.name.toLowerCase(), cell: choose },
+    FILE,
+    { title: "before", numeric: true, value: (one) => one.total.before, cell: (one) => percent(one.total.before_percent) },
+    { title: "after", numeric: true, value: (one) => one.total.after, cell: (one) => percent(one.total.after_percent) },
+    { title: "total, points", numeric: true, value: (one) => Math.abs(one.total.points), cell: (one) => points(one.total) },
+    { title: "self, points", numeric: true, value: (one) => Math.abs(one.self.points), cell: (one) => points(one.self) },
+  ];
+  const draw = () => {
+    const options = sorting("sort2", draw);
+    byId("changes-table").replaceChildren(cut(columns, answer.functions, { sort: 5, ...defined(options) }));
+  };
+  draw();
+}
+
+function quality(answer) {
+  stacks(byId("stacks-over-time"), answer);
+  losses(byId("losses-over-time"), answer, ["lost", "dropped", "discarded"]);
+  losses(byId("skipped-over-time"), answer, ["skipped"]);
+  const ends = Object.entries(answer.ends).flatMap(([strategy, classes]) => {
+    const rows = Object.entries(classes).flatMap(([stack, all]) => Object.entries(all).map(([end, n]) => ({ stack, end, n })));
+    const total = rows.reduce((sum, row) => sum + row.n, 0);
+    return rows.map((row) => ({ ...row, strategy, total }));
+  });
+  show("ends-table", ends, 4, [
+    { title: "strategy", value: (row) => row.strategy, cell: (row) => row.strategy },
+    { title: "stack", value: (row) => row.stack, cell: (row) => row.stack },
+    { title: "end", value: (row) => row.end, cell: (row) => row.end },
+    { title: "samples", numeric: true, value: (row) => row.n, cell: (row) => number(row.n) },
+    { title: "share", numeric: true, value: (row) => row.n / row.total, cell: (row) => share(row.n, row.total) },
+  ]);
+  const sums = new Map();
+  answer.ticks.forEach(({ counter, cause, value }) => {
+    const key = `${counter}\n${cause}`;
+    sums.set(key, (sums.get(key) ?? 0) + value);
+  });
+  show("ticks-table", [...sums].map(([key, n]) => [...key.split("\n"), n]), 3, [
+    { title: "ticks", value: (row) => row[0], cell: (row) => row[0] },
+    { title: "cause", value: (row) => row[1], cell: (row) => row[1] },
+    { title: "number", numeric: true, value: (row) => row[2], cell: (row) => number(row[2]) },
+  ]);
+}
+
+/** A table whose order is in no link. */
+function show(id, rows, first, columns) {
+  const draw = (sort) => byId(id).replaceChildren(cut(columns, rows, { sort, onSort: draw }));
+  draw(first);
+}
+
+function costs(answer) {
+  ["cpu", "rss", "rate"].forEach((what) => cost(byId(`cost-${what}`), answer, what));
+  byId("cost-left-out").textContent = answer.hosts_left_out
+    ? `${number(answer.hosts_left_out)} more machines took less CPU time.` : "";
+}

@@ -1,0 +1,75 @@
+//! Two selections side by side.
+
+use super::flamegraph::{MAX_NODES, Nodes, nodes};
+use super::stacks::Stacks;
+use crate::escape::shown;
+use fpprof_analysis::changes::Shift;
+use serde::Serialize;
+
+/// Functions of an answer.
+const MAX: usize = 500;
+
+/// Two selections: side 0 before, side 1 after.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// All samples of each side, or what they stand for.
+    pub total: [u64; 2],
+    /// Nodes that were left out; their samples are in nodes of kind 5.
+    pub left_out: u64,
+    /// The tree of both.
+    pub nodes: Nodes,
+    /// What goes through each node, before.
+    pub before: Vec<u64>,
+    /// And after.
+    pub after: Vec<u64>,
+    /// Those whose share of either side changed most first.
+    pub functions: Vec<ComparedFunction>,
+    /// Functions that were left out, as their shares changed less.
+    pub functions_left_out: usize,
+}
+
+/// A function on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ComparedFunction {
+    /// Its name.
+    pub name: String,
+    /// The file that it is in.
+    pub module: String,
+    /// As a leaf.
+    #[serde(rename = "self")]
+    pub own: Shift,
+    /// Anywhere on the stack.
+    pub total: Shift,
+}
+
+/// Both sides. `has_intervals` says that they are samples, and not views of the same ones or times: only then is there an
+/// interval of a difference.
+#[must_use]
+pub fn compared(mut stacks: Stacks, has_intervals: bool) -> Compared {
+    stacks.tree.prune(MAX_NODES);
+    let totals = stacks.tree.totals();
+    let total @ [all_before, all_after] = stacks.total;
+    let shift = |[before, after]: [u64; 2]| Shift::new((before, all_before), (after, all_after), !has_intervals);
+    let text = |number: u32| shown(stacks.labels.text(number)).into_owned();
+    let counts = stacks.counts.by_label(&stacks.labels);
+    let mut functions: Vec<ComparedFunction> = counts
+        .filter_map(|(label, count)| {
+            let label = stacks.labels.get(label)?;
+            let (own, total) = (shift(count.own), shift(count.total));
+            Some(ComparedFunction { name: text(label.name), module: text(label.module), own, total })
+        })
+        .collect();
+    let change = |function: &ComparedFunction| function.own.points.abs().max(function.total.points.abs());
+    functions.sort_by(|a, b| change(b).total_cmp(&change(a)).then_with(|| a.name.cmp(&b.name)));
+    let functions_left_out = functions.len().saturating_sub(MAX);
+    functions.truncate(MAX);
+    Compared {
+        total,
+        left_out: stacks.tree.n_pruned(),
+        nodes: nodes(stacks.tree.nodes(), &stacks.labels),
+        before: totals.iter().map(|sides| sides[0]).collect(),
+        after: totals.iter().map(|sides| sides[1]).collect(),
+        functions,
+        functions_left_out,
+    }
+}

@@ -1,0 +1,102 @@
+//! Samples by function, and a function's callers and callees.
+
+use super::error::StoreError;
+use super::labels::{Kind, Labels};
+use super::tree::Sides;
+use rustc_hash::FxHashMap;
+
+/// A function by name, and by the file that it is in where that is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its name.
+    pub name: String,
+    /// Base name of its file; `None` for any.
+    pub module: Option<String>,
+}
+
+/// Samples by label.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    by_label: Vec<Count>,
+    /// The chosen function's name and module by their numbers.
+    chosen: Option<(u32, Option<u32>)>,
+    pub(super) callers: FxHashMap<Option<u32>, u64>,
+    pub(super) callees: FxHashMap<Option<u32>, u64>,
+    n_stacks: u64,
+    beside: Vec<Option<u32>>,
+}
+
+/// Samples of a function: as a leaf, and anywhere on the stack.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Count {
+    pub(super) own: Sides,
+    pub(super) total: Sides,
+    /// The last stack that was counted; a function that calls itself counts once.
+    last: u64,
+}
+
+impl Counts {
+    pub(super) fn new(chosen: Option<&Chosen>, labels: &mut Labels) -> Result<Self, StoreError> {
+        let mut counts = Self::default();
+        if let Some(Chosen { name, module }) = chosen {
+            let module = module.as_deref().map(|module| labels.name(module)).transpose()?;
+            counts.chosen = Some((labels.name(name)?, module));
+        }
+        Ok(counts)
+    }
+
+    /// Adds a stack's frames, from the root on.
+    pub(super) fn add(&mut self, side: usize, frames: &[u32], labels: &Labels, samples: u64) {
+        self.n_stacks += 1;
+        for (at, &label) in frames.iter().enumerate() {
+            let index = label as usize;
+            if self.by_label.len() <= index {
+                self.by_label.resize(index + 1, Count::default());
+            }
+            let Some(count) = self.by_label.get_mut(index) else { continue };
+            if count.last != self.n_stacks {
+                count.last = self.n_stacks;
+                count.total = more(count.total, side, samples);
+            }
+            if at + 1 == frames.len() {
+                count.own = more(count.own, side, samples);
+            }
+        }
+        self.add_neighbours(frames, labels, samples);
+    }
+
+    /// What calls the chosen function, and what it calls: each counts once for a stack.
+    fn add_neighbours(&mut self, frames: &[u32], labels: &Labels, samples: u64) {
+        let Some((name, module)) = self.chosen else { return };
+        let is_chosen = |label: u32| {
+            labels.get(label).is_some_and(|it| it.name == name && module.is_none_or(|module| it.module == module))
+        };
+        let Self { callers, callees, beside, .. } = self;
+        for (of, step) in [(callers, -1), (callees, 1)] {
+            beside.clear();
+            for (at, _) in frames.iter().enumerate().filter(|&(_, &label)| is_chosen(label)) {
+                let neighbour = at.checked_add_signed(step).and_then(|at| frames.get(at).copied());
+                if !beside.contains(&neighbour) {
+                    beside.push(neighbour);
+                }
+            }
+            for &neighbour in beside.iter() {
+                let n: &mut u64 = of.entry(neighbour).or_default();
+                *n = n.saturating_add(samples);
+            }
+        }
+    }
+
+    /// Each function's label and samples.
+    pub(super) fn by_label<'a>(&'a self, labels: &'a Labels) -> impl Iterator<Item = (u32, Count)> + 'a {
+        let is_frame = |label: u32| labels.get(label).is_some_and(|label| label.kind == Kind::Frame);
+        (0..).zip(self.by_label.iter().copied()).filter(move |&(label, count)| is_frame(label) && count.last > 0)
+    }
+}
+
+fn more(mut sides: Sides, side: usize, samples: u64) -> Sides {
+    if let Some(n) = sides.get_mut(side) {
+        *n = n.saturating_add(samples);
+    }
+    sides
+}

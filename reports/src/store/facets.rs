@@ -1,0 +1,225 @@
+//! What there is to choose from.
+
+use super::error::StoreError;
+use super::filter::{Facet, Filter};
+use super::labels::Labels;
+use super::rows::Rows;
+use crate::escape::visible;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Names of a column in an answer.
+const MAX: usize = 1000;
+/// Bits of the columns that are fixed, not filtered: counts are of one event and strategy anyway.
+const FIXED: u8 = (1 << Facet::Event as u8) | (1 << Facet::Strategy as u8);
+
+/// Adds up samples by the names in each column.
+#[derive(Debug)]
+pub struct Facets {
+    filter: Arc<Filter>,
+    names: Labels,
+    /// By column, by combination and by name.
+    counts: FxHashMap<(Facet, usize, u32), u64>,
+    combinations: Vec<Combination>,
+    first_us: Option<i64>,
+    end_us: Option<i64>,
+}
+
+/// Samples of an event under a strategy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Combination {
+    /// What was sampled.
+    pub event: String,
+    /// How stacks were unwound.
+    pub strategy: String,
+    /// What the weights of its samples are: `cpu_ns`, `blocked_ns` or `occurrences`.
+    pub weight_unit: String,
+    /// Samples.
+    pub samples: u64,
+    /// What they stand for.
+    pub weight: u64,
+}
+
+/// The event and the strategy that an answer is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Choice {
+    /// What was sampled.
+    pub event: String,
+    /// How stacks were unwound.
+    pub strategy: String,
+    /// What the weights of its samples are; empty where that was not looked for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub weight_unit: String,
+}
+
+/// What there is to choose from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FacetsAnswer {
+    /// Events and strategies under the other filters.
+    pub combinations: Vec<Combination>,
+    /// That of the filter, or the one that suits.
+    pub choice: Option<Choice>,
+    /// By column, the names under the filters of all other columns, with their samples of the event, under that strategy which
+    /// has most of them: another machine may have another.
+    pub facets: BTreeMap<Facet, Vec<Named>>,
+    /// By column, names that were left out, as they have fewer samples.
+    pub left_out: BTreeMap<Facet, usize>,
+    /// The first interval's begin in the range of the filter, and the last one's end: seconds since 1970.
+    pub span: Option<[f64; 2]>,
+}
+
+/// A name and its samples.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Named {
+    /// The name; empty of rows without one.
+    pub name: String,
+    /// Samples.
+    pub samples: u64,
+}
+
+impl Facets {
+    /// None yet, under this filter.
+    #[must_use]
+    pub fn new(filter: Arc<Filter>) -> Self {
+        let (counts, combinations) = (FxHashMap::default(), Vec::new());
+        Self { filter, names: Labels::default(), counts, combinations, first_us: None, end_us: None }
+    }
+
+    /// The columns that it needs. It filters by itself.
+    pub const COLUMNS: [&str; 12] = [
+        "time",
+        "duration_us",
+        "host",
+        "service",
+        "container",
+        "pod",
+        "process",
+        "event",
+        "strategy",
+        "weight_unit",
+        "samples",
+        "weight",
+    ];
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// If a column is missing, and then nothing of the rows was added; if there are too many names.
+    pub fn add(&mut self, rows: &Rows) -> Result<(), StoreError> {
+        let refused = rows.refusals(&self.filter)?;
+        let (samples, weights) = (rows.counts("samples")?, rows.counts("weight")?);
+        let (times, durations) = (rows.times()?, rows.numbers("duration_us")?);
+        let free = Facet::ALL.into_iter().filter(|facet| facet.bit() & FIXED == 0);
+        let columns: Vec<_> =
+            free.map(|facet| Ok((facet, rows.words(facet.name())?))).collect::<Result<_, StoreError>>()?;
+        let combinations = self.combinations_of(rows)?;
+        for (row, &combination) in combinations.iter().enumerate() {
+            let at = |list: &[u64]| list.get(row).copied().unwrap_or(0);
+            let bits = refused.get(row).copied().unwrap_or(u8::MAX) & !FIXED;
+            if let Some(sum) = self.combinations.get_mut(combination).filter(|_| bits == 0) {
+                sum.samples = sum.samples.saturating_add(at(&samples));
+                sum.weight = sum.weight.saturating_add(at(&weights));
+            }
+        }
+        for (&begin, &duration) in times.iter().zip(durations).filter(|&(&begin, _)| self.filter.has_time(begin)) {
+            self.first_us = Some(self.first_us.map_or(begin, |first| first.min(begin)));
+            let end = begin.saturating_add(duration);
+            self.end_us = Some(self.end_us.map_or(end, |last| last.max(end)));
+        }
+        for (facet, words) in columns {
+            let numbers: Vec<u32> = words.values().map(|name| self.names.name(name)).collect::<Result<_, _>>()?;
+            let rows = words.numbers().zip(&refused).zip(&combinations).zip(&samples);
+            for (((name, bits), &combination), samples) in rows {
+                // Refused by nothing, or by this column alone.
+                if let Some(&name) = numbers.get(name).filter(|_| bits & !FIXED & !facet.bit() == 0) {
+                    let sum = self.counts.entry((facet, combination, name)).or_default();
+                    *sum = sum.saturating_add(*samples);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each row's combination, by number.
+    fn combinations_of(&mut self, rows: &Rows) -> Result<Vec<usize>, StoreError> {
+        let (events, strategies) = (rows.words("event")?, rows.words("strategy")?);
+        let mut known = FxHashMap::default();
+        let rows = events.numbers().zip(strategies.numbers()).zip(rows.words("weight_unit")?.names());
+        Ok(rows
+            .map(|(key, unit)| {
+                *known.entry(key).or_insert_with(|| {
+                    let (event, strategy) = (visible(events.value(key.0)), visible(strategies.value(key.1)));
+                    let is_it = |other: &Combination| other.event == event && other.strategy == strategy;
+                    self.combinations.iter().position(is_it).unwrap_or_else(|| {
+                        self.combinations.push(Combination {
+                            event: event.into_owned(),
+                            strategy: strategy.into_owned(),
+                            weight_unit: unit.to_owned(),
+                            samples: 0,
+                            weight: 0,
+                        });
+                        self.combinations.len() - 1
+                    })
+                })
+            })
+            .collect())
+    }
+
+    /// What the filter asks for, or what suits: the event with the most samples, but waits only where there is nothing else;
+    /// the strategy with the most, but frame pointers only where there is nothing else.
+    fn choice(&self) -> Option<usize> {
+        let is_wanted = |facet, name: &str| self.filter.has_name(facet, name);
+        let wanted = self.combinations.iter().enumerate().filter(|(_, combination)| {
+            is_wanted(Facet::Event, &combination.event) && is_wanted(Facet::Strategy, &combination.strategy)
+        });
+        let suits = |combination: &Combination| {
+            (combination.weight_unit != "blocked_ns", combination.strategy != "fp", combination.samples)
+        };
+        wanted.max_by_key(|(_, combination)| suits(combination)).map(|(number, _)| number)
+    }
+
+    /// What there is to choose from.
+    #[must_use]
+    pub fn finish(self) -> FacetsAnswer {
+        let number = self.choice();
+        let choice = number.and_then(|number| self.combinations.get(number));
+        let event = choice.map(|choice| choice.event.as_str());
+        let mut most: BTreeMap<(Facet, u32), u64> = BTreeMap::new();
+        for (&(facet, combination, name), &samples) in &self.counts {
+            let is_counted = |it: &&Combination| {
+                Some(it.event.as_str()) == event && self.filter.has_name(Facet::Strategy, &it.strategy)
+            };
+            if self.combinations.get(combination).filter(is_counted).is_some() {
+                let n = most.entry((facet, name)).or_default();
+                *n = samples.max(*n);
+            }
+        }
+        let mut facets: BTreeMap<Facet, Vec<Named>> = BTreeMap::new();
+        for ((facet, name), samples) in most {
+            let name = visible(self.names.text(name)).into_owned();
+            facets.entry(facet).or_default().push(Named { name, samples });
+        }
+        let mut left_out = BTreeMap::new();
+        for (&facet, list) in &mut facets {
+            list.sort_by(|a, b| (b.samples, &a.name).cmp(&(a.samples, &b.name)));
+            if list.len() > MAX {
+                left_out.insert(facet, list.len() - MAX);
+                list.truncate(MAX);
+            }
+        }
+        let choice = choice.cloned().map(|Combination { event, strategy, weight_unit, .. }| Choice {
+            event,
+            strategy,
+            weight_unit,
+        });
+        let span = self.first_us.zip(self.end_us).map(|(first, end)| [seconds(first), seconds(end)]);
+        FacetsAnswer { combinations: self.combinations, choice, facets, left_out, span }
+    }
+}
+
+/// Microseconds as seconds.
+pub(super) fn seconds(us: i64) -> f64 {
+    us as f64 / 1e6
+}

@@ -1,0 +1,60 @@
+//! Sums over time.
+
+use super::error::StoreError;
+use std::collections::BTreeMap;
+
+/// Buckets of a series, at most.
+const MAX_BUCKETS: i64 = 120;
+/// Intervals that are added up, at most.
+const MAX: usize = 2_000_000;
+/// Widths that people divide time into, seconds.
+const WIDTHS: [i64; 16] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400];
+
+/// Values by the begin of their interval, and by what they are of.
+#[derive(Debug)]
+pub(super) struct Series<K, V> {
+    values: BTreeMap<(i64, K), V>,
+    longest_us: i64,
+    last_end_us: i64,
+}
+
+impl<K, V> Default for Series<K, V> {
+    fn default() -> Self {
+        Self { values: BTreeMap::new(), longest_us: 0, last_end_us: i64::MIN }
+    }
+}
+
+impl<K: Ord + Clone, V: Default> Series<K, V> {
+    /// The value of an interval, to be added to.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub(super) fn at(&mut self, begin_us: i64, duration_us: i64, of: K) -> Result<&mut V, StoreError> {
+        if self.values.len() >= MAX {
+            return Err(StoreError::TooMany(MAX));
+        }
+        self.longest_us = self.longest_us.max(duration_us);
+        self.last_end_us = self.last_end_us.max(begin_us.saturating_add(duration_us));
+        Ok(self.values.entry((begin_us, of)).or_default())
+    }
+
+    /// Width of its buckets, microseconds: a usual one, so that there are not too many, and each has an interval.
+    pub(super) fn width_us(&self) -> i64 {
+        let first = self.values.keys().next().map_or(0, |&(begin, _)| begin);
+        let least = (self.last_end_us.saturating_sub(first).max(0) / MAX_BUCKETS).max(self.longest_us - 1_000_000);
+        let widths = WIDTHS.iter().map(|width| width * 1_000_000);
+        let days = 86_400_000_000 * (1 + least / 86_400_000_000);
+        widths.filter(|&width| width >= least).min().unwrap_or(days)
+    }
+
+    /// Its values by bucket, added up.
+    pub(super) fn buckets(&self, add: impl Fn(&mut V, &V)) -> BTreeMap<(i64, K), V> {
+        let width = self.width_us();
+        let mut buckets: BTreeMap<(i64, K), V> = BTreeMap::new();
+        for ((begin, of), value) in &self.values {
+            let bucket = begin.div_euclid(width) * width;
+            add(buckets.entry((bucket, of.clone())).or_default(), value);
+        }
+        buckets
+    }
+}

@@ -1,0 +1,278 @@
+//! Answers against sums made by hand.
+
+use super::tree::Tree;
+use super::{
+    Chosen, Cost, Facet, Facets, FacetsAnswer, Filter, FunctionCount, Nodes, Quality, Stacks, Unit, Wanted, compared,
+    flamegraph, functions, read,
+};
+use crate::parquet::counters::{Counter, Counters};
+use crate::parquet::{counters, stacks};
+use crate::stored::{self, NOON_US, Rows};
+use bytes::Bytes;
+use fpprof_analysis::profile::Profile;
+use fpprof_unwind::{BrokenReason, Root, StopReason};
+use std::sync::Arc;
+use std::time::Duration;
+
+const COMPLETE: StopReason = StopReason::Complete(Root::Start);
+const BROKEN: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
+
+fn profile(strategy: &str, rows: Rows<'_>) -> Profile {
+    stored::profile(NOON_US, "web-1", strategy, rows)
+}
+
+/// Two strategies that see the same 100 samples.
+fn both() -> Vec<Profile> {
+    let whole = profile(
+        "cfi",
+        &[
+            ("nginx", "_start;main;serve;copy", COMPLETE, 60),
+            ("nginx", "_start;main;main;serve", COMPLETE, 10),
+            ("db", "_start;main;sort", COMPLETE, 30),
+        ],
+    );
+    let broken = profile(
+        "fp",
+        &[("nginx", "serve;copy", BROKEN, 60), ("nginx", "serve", BROKEN, 10), ("db", "sort", BROKEN, 30)],
+    );
+    vec![whole, broken]
+}
+
+fn table(profiles: &[Profile]) -> Bytes {
+    let mut bytes = Vec::new();
+    stacks::write(profiles, &mut bytes).expect("written");
+    bytes.into()
+}
+
+fn filter(names: &[(Facet, &str)]) -> Arc<Filter> {
+    Arc::new(names.iter().fold(Filter::default(), |filter, &(facet, name)| filter.with(facet, name)))
+}
+
+fn added(profiles: &[Profile], wanted: Wanted, sides: &[Arc<Filter>]) -> Stacks {
+    let mut stacks = Stacks::new(wanted).expect("a few names");
+    for (side, filter) in sides.iter().enumerate() {
+        for rows in read(table(profiles), &stacks.columns(), Some(filter)).expect("a table") {
+            stacks.add(side, &rows).expect("added");
+        }
+    }
+    stacks
+}
+
+fn all() -> Wanted {
+    Wanted { tree: true, functions: true, ..Wanted::default() }
+}
+
+/// Each node by the names from the root on, with its samples.
+fn paths(nodes: &Nodes, samples: &[u64]) -> Vec<(String, u64)> {
+    let mut paths: Vec<String> = Vec::new();
+    for (&parent, &name) in nodes.parent.iter().zip(&nodes.name) {
+        let name = &nodes.names[name as usize];
+        let above = usize::try_from(parent).ok().map(|parent| format!("{};", paths[parent]));
+        paths.push(format!("{}{name}", above.unwrap_or_default()));
+    }
+    paths.into_iter().zip(samples.iter().copied()).collect()
+}
+
+/// Check the nodes of a flame graph and their sums, and that only one strategy is in them.
+#[test]
+fn flame_graphs_are_of_one_strategy() {
+    let graph = flamegraph(added(&both(), all(), &[filter(&[(Facet::Strategy, "cfi")])]));
+    let expected = [
+        ("all", 100),
+        ("all;db", 30),
+        ("all;db;_start", 30),
+        ("all;db;_start;main", 30),
+        ("all;db;_start;main;sort", 30),
+        ("all;nginx", 70),
+        ("all;nginx;_start", 70),
+        ("all;nginx;_start;main", 70),
+        ("all;nginx;_start;main;main", 10),
+        ("all;nginx;_start;main;main;serve", 10),
+        ("all;nginx;_start;main;serve", 60),
+        ("all;nginx;_start;main;serve;copy", 60),
+    ];
+    let mut found = paths(&graph.nodes, &graph.samples);
+    found.sort();
+    assert_eq!(found, expected.map(|(path, n)| (path.to_owned(), n)));
+    assert_eq!((graph.total, graph.left_out), (100, 0));
+    assert_eq!(graph.stacks.get("complete"), Some(&100));
+    let broken = flamegraph(added(&both(), all(), &[filter(&[(Facet::Strategy, "fp"), (Facet::Process, "db")])]));
+    let found = paths(&broken.nodes, &broken.samples);
+    assert_eq!(found.last(), Some(&("all;db;[broken: ra_not_exec];sort".to_owned(), 30)));
+    assert_eq!(broken.nodes.kind, [0, 1, 4, 2]);
+}
+
+/// Check that weights are added up where they are asked for, and that filters of several columns hold together.
+#[test]
+fn weights_and_filters() {
+    let wanted = Wanted { unit: Unit::Weight, ..all() };
+    let service = [(Facet::Strategy, "cfi"), (Facet::Service, "nginx.service"), (Facet::Host, "web-1")];
+    assert_eq!(flamegraph(added(&both(), wanted.clone(), &[filter(&service)])).total, 700);
+    let elsewhere = [(Facet::Strategy, "cfi"), (Facet::Host, "web-2")];
+    assert_eq!(flamegraph(added(&both(), wanted.clone(), &[filter(&elsewhere)])).total, 0);
+    let noon = i64::try_from(NOON_US).expect("a time");
+    for (from_us, to_us, total) in [(Some(noon), None, 1000), (Some(noon + 1), None, 0), (None, Some(noon), 0)] {
+        let range = Filter { from_us, to_us, ..Filter::default() }.with(Facet::Strategy, "cfi");
+        assert_eq!(flamegraph(added(&both(), wanted.clone(), &[Arc::new(range)])).total, total);
+    }
+}
+
+/// Check that a function that calls itself counts once for a stack, and what calls it and what it calls.
+#[test]
+fn functions_have_callers_and_callees() {
+    let chosen = Some(Chosen { name: "main".to_owned(), module: None });
+    let answer = functions(&added(&both(), Wanted { chosen, ..all() }, &[filter(&[(Facet::Strategy, "cfi")])]));
+    let counts: Vec<_> =
+        answer.functions.iter().map(|one| (one.name.as_deref().unwrap_or(""), one.own, one.total)).collect();
+    assert_eq!(counts, [("_start", 0, 100), ("main", 0, 100), ("serve", 10, 70), ("copy", 60, 60), ("sort", 30, 30)]);
+    let of = |list: &[FunctionCount]| -> Vec<(Option<String>, u64)> {
+        list.iter().map(|one| (one.name.clone(), one.total)).collect()
+    };
+    let name = |name: &str| Some(name.to_owned());
+    assert_eq!(of(&answer.callers), [(name("_start"), 100), (name("main"), 10)]);
+    assert_eq!(of(&answer.callees), [(name("serve"), 70), (name("sort"), 30), (name("main"), 10)]);
+}
+
+/// Check that a pruned tree has the same totals, that nothing is kept without its callers, and that a tree that is pruned while it is
+/// built loses no sample either.
+#[test]
+fn pruned_trees_keep_their_totals() {
+    let mut random = 1_u32;
+    let mut next = move |below: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 8) % below
+    };
+    let paths: Vec<(Vec<u32>, usize, u64)> = (0..20_000)
+        .map(|_| ((0..1 + next(9)).map(|_| 2 + next(40)).collect(), next(2) as usize, u64::from(next(50))))
+        .collect();
+    let sum = |side| paths.iter().filter(|(_, of, _)| *of == side).map(|(_, _, n)| n).sum::<u64>();
+    for while_built in [usize::MAX, 5000] {
+        let mut tree = Tree::new(0, 1).with_max(while_built);
+        paths.iter().for_each(|(path, side, n)| tree.add(path.iter().copied(), *side, *n));
+        for max in [1000, 10, 1] {
+            tree.prune(max);
+            let (nodes, totals) = (tree.nodes(), tree.totals());
+            assert_eq!(totals[0], [sum(0), sum(1)]);
+            assert!(nodes.len() <= 2 * max, "{} of {max}", nodes.len());
+            assert!(nodes.iter().enumerate().skip(1).all(|(number, node)| (node.caller as usize) < number));
+            let left_out: u64 = nodes.iter().filter(|node| node.label == 1).map(|node| node.own[0] + node.own[1]).sum();
+            assert!(left_out > 0 && tree.n_pruned() > 0);
+        }
+    }
+}
+
+/// Check that stacks deeper than any that is recorded are cut, and their samples kept.
+#[test]
+fn very_deep_stacks_are_cut() {
+    let deep = vec!["f"; 5000].join(";");
+    let graph = flamegraph(added(&[profile("cfi", &[("deep", &deep, COMPLETE, 3)])], all(), &[filter(&[])]));
+    assert_eq!((graph.total, graph.samples.last()), (3, Some(&3)));
+    assert_eq!((graph.nodes.kind.len(), graph.nodes.kind.last()), (2002, Some(&5)));
+}
+
+/// Check that names are counted under the filters of the other columns and one strategy, which is frame pointers only where
+/// there is no other.
+#[test]
+fn facets_do_not_hide_the_alternatives() {
+    let facets = |names: &[(Facet, &str)]| {
+        let mut facets = Facets::new(filter(names));
+        for rows in read(table(&both()), &Facets::COLUMNS, None).expect("a table") {
+            facets.add(&rows).expect("added");
+        }
+        facets.finish()
+    };
+    let answer = facets(&[(Facet::Process, "db")]);
+    let choice = answer.choice.as_ref().expect("a choice");
+    assert_eq!((choice.event.as_str(), choice.strategy.as_str()), ("cpu-clock", "cfi"));
+    let of = |answer: &FacetsAnswer, facet| -> Vec<(String, u64)> {
+        let list = answer.facets.get(&facet).cloned().unwrap_or_default();
+        list.into_iter().map(|named| (named.name, named.samples)).collect()
+    };
+    assert_eq!(of(&answer, Facet::Process), [("nginx".to_owned(), 70), ("db".to_owned(), 30)]);
+    assert_eq!(of(&answer, Facet::Service), [("db.service".to_owned(), 30)]);
+    assert_eq!(of(&answer, Facet::Pod), [(String::new(), 30)]);
+    assert_eq!(answer.combinations.iter().map(|one| one.samples).collect::<Vec<_>>(), [30, 30]);
+    let noon = NOON_US as f64 / 1e6;
+    assert_eq!(answer.span, Some([noon, noon + 60.0]));
+    assert_eq!(facets(&[(Facet::Strategy, "fp")]).choice.expect("a choice").strategy, "fp");
+}
+
+/// Check that a comparison has both sides' shares, an interval only of other samples, and no change between the same.
+#[test]
+fn comparisons_are_of_shares() {
+    let sides = ["nginx", "db"].map(|process| filter(&[(Facet::Strategy, "cfi"), (Facet::Process, process)]));
+    let answer = compared(added(&both(), all(), &sides), true);
+    assert_eq!(answer.total, [70, 30]);
+    let sort = answer.functions.iter().find(|function| function.name == "sort").expect("a function");
+    assert_eq!((sort.own.before, sort.own.after, sort.own.points), (0, 30, 100.0));
+    assert!(sort.own.interval.is_some() && sort.own.differs());
+    let main = answer.functions.iter().find(|function| function.name == "main").expect("a function");
+    assert_eq!(main.total.points, 0.0);
+    let [before, after] = [&answer.before, &answer.after].map(|samples| samples.first().copied());
+    assert_eq!((before, after), (Some(70), Some(30)));
+    let same = [filter(&[(Facet::Strategy, "cfi")]), filter(&[(Facet::Strategy, "cfi")])];
+    let answer = compared(added(&both(), all(), &same), false);
+    assert!(answer.functions.iter().all(|function| !function.total.differs() && function.own.interval.is_none()));
+}
+
+/// Check that stacks and ticks are counted by bucket, each strategy apart, and that an agent's cost is per CPU and machine.
+#[test]
+fn series_add_up() {
+    let any = filter(&[]);
+    let (mut quality, mut cost) = (Quality::new(Arc::clone(&any)), Cost::new(Arc::clone(&any)));
+    for rows in read(table(&both()), &Quality::STACKS, Some(&any)).expect("a table") {
+        quality.add_stacks(&rows).expect("added");
+    }
+    for n in 0..3 {
+        let counter = |name, event: &str, cause: &str, value| Counter {
+            name,
+            event: event.to_owned(),
+            cause: cause.to_owned(),
+            value,
+        };
+        let counted = Counters {
+            start_unix_us: NOON_US + n * 60_000_000,
+            duration: Duration::from_secs(60),
+            host: "web-1".to_owned(),
+            counters: vec![
+                counter("fired", "cpu-clock", "", 100),
+                counter("lost", "cpu-clock", "ring_full", 3),
+                counter("cpu_ns", "", "", 600_000_000),
+                counter("rss_bytes", "", "", 50 + i64::try_from(n).expect("small")),
+                counter("rate_hz", "", "", 19),
+            ],
+        };
+        let mut bytes = Vec::new();
+        counters::write(&counted, &mut bytes).expect("written");
+        let bytes = Bytes::from(bytes);
+        for rows in read(bytes.clone(), &Quality::COUNTERS, None).expect("a table") {
+            quality.add_counters(&rows).expect("added");
+        }
+        read(bytes, &Cost::COUNTERS, None).expect("a table").iter().for_each(|rows| cost.add(rows).expect("added"));
+    }
+    let quality = quality.finish();
+    assert_eq!((quality.stacks_bucket_s, quality.ticks_bucket_s), (60.0, 60.0));
+    let stacks: Vec<_> =
+        quality.stacks.iter().map(|one| (one.strategy.as_str(), one.stack.as_str(), one.samples)).collect();
+    assert_eq!(stacks, [("cfi", "complete", 100), ("fp", "broken", 100)]);
+    assert_eq!(quality.ends["fp"]["broken"]["ra_not_exec"], 100);
+    let lost: Vec<_> = quality.ticks.iter().filter(|one| one.cause == "ring_full").map(|one| one.value).collect();
+    assert_eq!(lost, [3, 3, 3]);
+    let cost = cost.finish();
+    assert_eq!(cost.points.len(), 3);
+    let last = cost.points.last().expect("a point");
+    assert_eq!((last.cpu_percent, last.rss_bytes, last.rate_hz), (1.0, 52, Some(19)));
+}
+
+/// Check that what is no table of ours is refused, whatever is damaged in it.
+#[test]
+fn damaged_tables_are_refused() {
+    let whole = table(&both());
+    assert!(read(Bytes::from_static(b"PAR1 nothing"), &["host"], None).is_err());
+    assert!(read(whole.slice(..whole.len() - 1), &["host"], None).is_err());
+    let mut counters = Vec::new();
+    let none = Counters { start_unix_us: 0, duration: Duration::ZERO, host: String::new(), counters: Vec::new() };
+    counters::write(&none, &mut counters).expect("written");
+    let refused = read(Bytes::from(counters), &["value"], Some(&filter(&[(Facet::Strategy, "fp")])));
+    assert!(refused.is_ok_and(|rows| rows.is_empty()), "no rows, so no column is missed");
+}
