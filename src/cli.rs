@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Top(cmd::top::Args),
     #[command(display_order = 0)]
     Agent(cmd::agent::Args),
+    #[command(display_order = 0)]
+    Serve(cmd::serve::Args),
     #[command(display_order = 1)]
     Compare(cmd::compare::Args),
     #[command(display_order = 1)]

@@ -10,11 +10,14 @@ mod debuginfod;
 mod exit;
 mod flags;
 mod gate;
+mod http;
 mod live;
 mod output;
 mod positioned;
 mod progress;
 mod recordings;
+mod serve;
+mod tables;
 mod top;
 mod unwinding;
 mod values;
@@ -52,6 +55,7 @@ pub fn run() -> ExitCode {
         cli::Command::Import(args) => worker::run(&args.files(), || cmd::import::run(&args)),
         cli::Command::Top(args) => cmd::top::run(&args),
         cli::Command::Agent(args) => cmd::agent::run(&args),
+        cli::Command::Serve(args) => cmd::serve::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),
     };
     exit::code(result)

@@ -2,22 +2,18 @@
 
 use super::config::HttpConfig;
 use super::metrics::Metrics;
+use crate::http::{Limits, Listener, give_up_capabilities, serve};
 use crate::output::print_message;
 use anyhow::Context as _;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 
 /// What the agent is told to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +29,7 @@ pub(super) enum Order {
 /// The type of `OpenMetrics` text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Connections at a time, and how long each may last.
-const MAX_CONNECTIONS: usize = 16;
-const MAX_CONNECTION_TIME: Duration = Duration::from_secs(10);
-/// After a connection that could not be accepted.
-const PAUSE: Duration = Duration::from_secs(1);
+const LIMITS: Limits = Limits { connections: 16, time: Duration::from_secs(10) };
 
 /// Begins to listen, and passes on signals from now on.
 ///
@@ -69,7 +61,7 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
                 tokio::spawn(async move { while signal.recv().await.is_some() && orders.send(order).is_ok() {} });
             }
             match listener.map(tokio::net::TcpListener::from_std) {
-                Some(Ok(listener)) => serve(&listener, &routes(metrics)).await,
+                Some(Ok(listener)) => serve(&Listener::Tcp(listener), &routes(metrics), LIMITS).await,
                 _ => std::future::pending().await,
             }
         });
@@ -79,31 +71,8 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
 
 /// Gives up the capabilities of the calling thread.
 pub(super) fn drop_capabilities(thread: &str) {
-    let none = CapabilitySet::empty();
-    let given_up = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
-    if let Err(error) = given_up {
-        print_message(&format!("fpprof: {thread} keeps its privileges: {error}"));
-    }
-}
-
-/// Answers, a few connections at a time and each for a moment: any user of this machine may connect, and none is to use up
-/// the agent's descriptors.
-async fn serve(listener: &tokio::net::TcpListener, routes: &Router) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        // It is never closed.
-        let place = Arc::clone(&places).acquire_owned().await;
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(PAUSE).await;
-            continue;
-        };
-        let service = TowerToHyperService::new(routes.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            let answered = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // Who has gone or takes too long gets no more.
-            let _ = tokio::time::timeout(MAX_CONNECTION_TIME, answered).await;
-        });
+    if let Err(error) = give_up_capabilities() {
+        print_message(&format!("fpprof: {thread} keeps its privileges: {error:#}"));
     }
 }
 

@@ -1,16 +1,11 @@
 //! The store: a directory of Parquet files that any engine reads as they are.
 //!
-//! ```text
-//! STORE/stacks/day=2026-11-26/140500.000012Z-HOST.parquet      samples of the interval that began then, by stack
-//! STORE/counters/day=2026-11-26/140500.000012Z-HOST.parquet    its balance, and the agent's own cost
-//! STORE/spool/                                                 what waits for a collector, see `spool`
-//! ```
-//!
-//! A file is written beside its place and renamed, so that whoever reads sees all of it or nothing. Days are UTC.
+//! [`crate::tables`] says where each lies. A file is written beside its place and renamed, so that whoever reads sees all of it or
+//! nothing. What waits for a collector is in `STORE/spool`.
 
 use super::config::StoreConfig;
+use crate::tables::{Table, day_of, file_of};
 use anyhow::Context as _;
-use jiff::Timestamp;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -26,23 +21,6 @@ pub(super) const PARTIAL: &str = ".partial";
 pub(super) struct Store {
     config: StoreConfig,
     host: String,
-}
-
-/// A kind of table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Table {
-    Stacks,
-    Counters,
-}
-
-impl Table {
-    /// Name of its directory.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Stacks => "stacks",
-            Self::Counters => "counters",
-        }
-    }
 }
 
 /// What files take.
@@ -88,10 +66,9 @@ impl Store {
     /// # Errors
     /// If it cannot be written; nothing of it is left then.
     pub(super) fn write(&self, table: Table, start_unix_us: u64, bytes: &[u8]) -> anyhow::Result<()> {
-        let start = Timestamp::from_microsecond(i64::try_from(start_unix_us).unwrap_or(0))?;
-        let dir = self.config.path.join(table.name()).join(start.strftime("day=%Y-%m-%d").to_string());
+        let dir = self.config.path.join(table.name()).join(day_of(start_unix_us)?);
         make_dir(&dir).with_context(|| dir.display().to_string())?;
-        let name = format!("{}-{}.parquet", start.strftime("%H%M%S%.6fZ"), self.host);
+        let name = file_of(start_unix_us, &self.host)?;
         write_whole(&dir, &name, bytes).with_context(|| dir.join(&name).display().to_string())
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod flamegraph;
 pub(crate) mod import;
 pub(crate) mod record;
 pub(crate) mod report;
+pub(crate) mod serve;
 pub(crate) mod top;
 pub(crate) mod unwind;
 #[cfg_attr(not(target_arch = "x86_64"), path = "verify_elsewhere.rs")]

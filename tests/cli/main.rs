@@ -5,6 +5,8 @@ mod audit_disassembly;
 mod emulated_cores;
 mod flags;
 mod imports;
+mod serve;
+mod serve_page;
 #[path = "../support/mod.rs"]
 mod support;
 mod verify;

@@ -113,12 +113,22 @@ impl Agent {
         wait_until("samples are stored", || self.metric("fpprof_samples_stored_total") >= before + n);
     }
 
-    /// Ends it by SIGTERM, and reads its store.
-    pub(crate) fn end(mut self) -> Stored {
+    /// Ends it by SIGTERM.
+    pub(crate) fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
         let status = self.agent.wait().expect("it ends");
         assert!(status.success(), "{status}: {}", self.log());
+    }
+
+    /// Its store.
+    pub(crate) fn stored(&self) -> Stored {
         read(&self.store(), self.busy.id())
+    }
+
+    /// Ends it, and reads its store.
+    pub(crate) fn end(mut self) -> Stored {
+        self.stop();
+        self.stored()
     }
 }
 
@@ -174,7 +184,7 @@ fn read(store: &Path, busy: u32) -> Stored {
 }
 
 impl Stored {
-    fn counter(&self, name: &str) -> i64 {
+    pub(crate) fn counter(&self, name: &str) -> i64 {
         self.counters.get(name).copied().unwrap_or(0)
     }
 

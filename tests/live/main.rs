@@ -24,6 +24,7 @@ mod processes;
 mod push;
 mod recordings;
 mod runtimes;
+mod serve;
 mod sframe;
 mod signals;
 mod storms;

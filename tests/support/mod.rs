@@ -3,7 +3,10 @@
 
 pub(crate) mod crash;
 mod ended;
+pub(crate) mod serving;
 pub(crate) mod stacks;
+#[path = "../../reports/tests/support/stored.rs"]
+pub(crate) mod stored;
 
 pub(crate) use ended::Ended;
 

@@ -111,9 +111,30 @@ impl Browser {
     }
 
     fn navigate(&mut self, file: &Path) {
+        self.open_address(&format!("file://{}", file.display()));
+    }
+
+    /// Opens an address, without waiting for it.
+    pub(crate) fn open_address(&mut self, address: &str) {
         self.requests.clear();
-        let opened = self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
+        let opened = self.call("Page.navigate", json!({ "url": address }));
         assert!(opened.get("errorText").is_none(), "{opened}");
+    }
+
+    /// Waits until an expression of the page is true.
+    pub(crate) fn wait_for(&mut self, condition: &str) {
+        let is_so = format!(
+            "new Promise(done => {{ const ends = Date.now() + {ms}; const look = () => {{ \
+             if ({condition}) done(true); else if (Date.now() > ends) done(false); else setTimeout(look, 10); }}; look(); }})",
+            ms = PATIENCE.as_millis() / 2
+        );
+        assert_eq!(self.eval(&is_so), json!(true), "{condition}: {:?}", self.errors);
+    }
+
+    /// A picture of what the window shows, PNG in base64.
+    pub(crate) fn picture(&mut self) -> String {
+        let picture = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        picture["data"].as_str().unwrap().to_owned()
     }
 
     /// Prefers dark, light, or is paper.

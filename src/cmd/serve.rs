@@ -1,0 +1,112 @@
+//! `fpprof serve`: the page for a store or a recording.
+
+use crate::exit::DONE;
+use crate::output::print_message;
+use crate::recordings::{Source, print_warnings};
+use crate::serve::{self, Listen, listen};
+use crate::worker::{self, is_privileged};
+use anyhow::{Context as _, bail, ensure};
+use fpprof_analysis::profile::{Grouping, Profiles};
+use fpprof_recording::model::Measure;
+use fpprof_reports::parquet;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// Most bytes of a recording's table, which a process writes that hostile files may have taken over.
+const MAX_TABLE_BYTES: u64 = 1 << 30;
+/// What a Parquet file begins with.
+const PARQUET: &[u8; 4] = b"PAR1";
+
+/// Show a store or a recording as a page: flame graphs, functions, comparisons, lost samples, cost
+///
+/// The page is served to this machine only. It has filters for times, machines, services, containers, processes and strategies,
+/// and its address says what it shows. The same answers are at /api as JSON, with the parameters of the page.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fpprof serve                                  # the store of `fpprof agent`
+  fpprof serve run.fpprof                       # one recording; also a table of `fpprof export --format parquet`
+  fpprof serve --listen 127.0.0.1:8080 /srv/profiles
+  fpprof serve --listen unix:/run/fpprof.sock   # only for this user: ssh -L 7475:/run/fpprof.sock HOST
+  ssh -L 7475:127.0.0.1:7475 HOST fpprof serve  # the page of another machine, at http://127.0.0.1:7475/
+  curl 'http://127.0.0.1:7475/api/functions?service=nginx.service&from=2026-11-26T14:00:00Z'")]
+pub(crate) struct Args {
+    /// The directory of a store, or a recording
+    #[arg(value_name = "STORE|RECORDING", default_value = "/var/lib/fpprof")]
+    path: PathBuf,
+    /// Loopback address and port, where port 0 is any that is free, or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7475", value_parser = listen)]
+    listen: Listen,
+}
+
+/// Runs the subcommand; gives the exit status.
+///
+/// # Errors
+/// If there is no store or recording, or the address is taken.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let path = &args.path;
+    if worker::is_worker() {
+        return worker::run(&files(path), || {
+            write_table(path, &mut io::stdout().lock())?;
+            Ok(DONE)
+        });
+    }
+    let source = if path.is_dir() { serve::Files::store(path) } else { one(path) };
+    serve::run(source.with_context(|| path.display().to_string())?, &args.listen)
+}
+
+/// The table of one file: as it is, or made of a recording.
+fn one(path: &Path) -> anyhow::Result<serve::Files> {
+    let mut file = File::open(path)?;
+    let mut magic = [0; 4];
+    if file.read_exact(&mut magic).is_ok() && &magic == PARQUET {
+        return Ok(serve::Files::One(file, path.to_owned()));
+    }
+    let mut table = worker::memory_file("fpprof-table")?;
+    print_message(&format!("fpprof: analysing {}", path.display()));
+    if is_privileged() {
+        in_process(path, &table)?;
+    } else {
+        write_table(path, &mut table)?;
+    }
+    table.rewind()?;
+    Ok(serve::Files::One(table, path.to_owned()))
+}
+
+/// Analyses a recording in a process without privileges.
+fn in_process(path: &Path, table: &File) -> anyhow::Result<()> {
+    let stdout = table.try_clone().context("cannot hand over a file")?;
+    let arguments = ["serve".into(), "--".into(), path.as_os_str().to_owned()];
+    let (mut child, socket) = worker::start(arguments, |command| _ = command.stdout(Stdio::from(stdout)))?;
+    let served = worker::serve(&socket, &files(path), &mut || None);
+    drop(socket);
+    let status = child.wait().context("cannot wait for the process without privileges")?;
+    served.context("cannot answer the process without privileges")?;
+    match status.code() {
+        Some(_) if status.success() => Ok(()),
+        // It has said why.
+        Some(_) => bail!("cannot be analysed"),
+        None => bail!("the process that analyses it ended with {status}"),
+    }
+}
+
+fn files(path: &Path) -> worker::Files {
+    worker::Files { max_file_bytes: Some(MAX_TABLE_BYTES), ..worker::Files::new([path], []) }
+}
+
+/// Writes the stacks of a recording under all its strategies. Waits are analysed apart: they are in no sum with samples.
+fn write_table(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut source = Source::here(path);
+    let events = source.open()?.meta().events.clone();
+    let waits = events.into_iter().find(|event| matches!(event.measure, Measure::Blocked { .. }));
+    let mut profiles = Vec::new();
+    for event in std::iter::once(None).chain(waits.map(|event| Some(event.name))) {
+        source.event = event;
+        let analysis = source.analyse_for(&[], |options| options.profiles = Profiles::OfEach(Grouping::Summed))?;
+        print_warnings(&analysis.summary);
+        profiles.extend(analysis.profiles);
+    }
+    ensure!(!profiles.is_empty(), "it has no stacks");
+    Ok(parquet::stacks::write(&profiles, out)?)
+}

@@ -1,0 +1,140 @@
+//! Where the page is served: to this machine only.
+
+use crate::http::Listener;
+use anyhow::{Context as _, ensure};
+use rustix::fs::Mode;
+use rustix::process::umask;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// An address that only this machine reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// A port of a loopback address.
+    Tcp(SocketAddr),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Reads `127.0.0.1:PORT`, `[::1]:PORT`, `localhost:PORT` or `unix:PATH`.
+///
+/// # Errors
+/// What is wrong with it, and what to do instead.
+pub(crate) fn listen(text: &str) -> Result<Listen, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let is_path = !path.is_empty();
+        return is_path.then(|| Listen::Unix(path.into())).ok_or_else(|| "expected unix:PATH".to_owned());
+    }
+    let spelled = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    let address: SocketAddr = spelled
+        .parse()
+        .map_err(|_error| "expected 127.0.0.1:PORT, [::1]:PORT or unix:PATH, with port 0 for any".to_owned())?;
+    if !address.ip().is_loopback() {
+        return Err(format!(
+            "{} can be reached by other machines, and the page asks for no password: listen on 127.0.0.1 and forward \
+             the port (ssh -L {port}:127.0.0.1:{port} HOST), or put a proxy with TLS and a password in front",
+            address.ip(),
+            port = address.port()
+        ));
+    }
+    Ok(Listen::Tcp(address))
+}
+
+/// A bound address; the file of a socket goes with it.
+#[derive(Debug)]
+pub(super) enum Bound {
+    Tcp(std::net::TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Bound {
+    /// Begins to listen. Call it before there are threads.
+    ///
+    /// # Errors
+    /// If the address is taken.
+    pub(super) fn new(listen: &Listen) -> anyhow::Result<Self> {
+        match listen {
+            Listen::Tcp(address) => {
+                let listener = std::net::TcpListener::bind(address).with_context(|| format!("--listen {address}"))?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Tcp(listener))
+            }
+            Listen::Unix(path) => {
+                let listener = bind_unix(path).with_context(|| format!("--listen unix:{}", path.display()))?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(listener, path.clone()))
+            }
+        }
+    }
+
+    /// The same for the runtime under which this is called.
+    ///
+    /// # Errors
+    /// If it cannot be watched.
+    pub(super) fn listener(&self) -> anyhow::Result<Listener> {
+        Ok(match self {
+            Self::Tcp(listener) => Listener::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?),
+            Self::Unix(listener, _) => Listener::Unix(tokio::net::UnixListener::from_std(listener.try_clone()?)?),
+        })
+    }
+}
+
+/// What to open.
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => write!(f, "http://{address}/"),
+                Err(error) => write!(f, "{error}"),
+            },
+            Self::Unix(_, path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            // Somebody may have removed it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A socket that only its owner may connect to. One that a crash left is replaced.
+fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        let is_left = metadata.file_type().is_socket() && UnixStream::connect(path).is_err();
+        ensure!(is_left, "it exists already");
+        std::fs::remove_file(path)?;
+    }
+    let before = umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    umask(before);
+    Ok(listener?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that loopback addresses and sockets are taken, and that all others are refused with what to do.
+    #[test]
+    fn only_this_machine_is_served() {
+        for text in ["127.0.0.1:0", "127.1.2.3:80", "[::1]:7475", "localhost:1", "unix:/run/x"] {
+            listen(text).expect(text);
+        }
+        for text in ["0.0.0.0:7475", "[::]:7475", "192.168.1.2:80"] {
+            assert!(listen(text).is_err_and(|words| words.contains("ssh -L") && words.contains("password")), "{text}");
+        }
+        for text in ["", "7475", "unix:", "127.0.0.1", "example.org:80"] {
+            assert!(listen(text).is_err_and(|words| words.starts_with("expected ")), "{text}");
+        }
+    }
+}

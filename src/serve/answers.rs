@@ -1,0 +1,241 @@
+//! One function for each question.
+
+use super::files::{Files, Unread};
+use super::parameters::{Asked, More, parse};
+use crate::tables::Table;
+use fpprof_reports::store::{
+    Choice, Cost, Facet, Facets, Filter, Quality, Rows, Stacks, StoreError, Unit, compared, flamegraph, functions,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A question may take so long.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Files that cannot be read are named up to so many.
+const MAX_NAMED: usize = 20;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// By what was asked; in words.
+    #[error("{0}")]
+    Parameter(String),
+    /// There is no such question.
+    #[error("no such question; expected one of facets, flamegraph, functions, compare, quality and cost")]
+    Unknown,
+    /// It takes too much.
+    #[error("{0}")]
+    TooMuch(String),
+    /// Nobody waits for it any more.
+    #[error("cancelled")]
+    Cancelled,
+    /// It cannot be written.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// An answer under way.
+#[derive(Debug)]
+struct Answer<'a> {
+    files: &'a Files,
+    is_cancelled: &'a AtomicBool,
+    began: Instant,
+    /// Files that were read, and those that could not be: a file counts once, however often it is looked at.
+    read: BTreeSet<String>,
+    unread: BTreeSet<String>,
+    unread_why: Vec<String>,
+}
+
+/// Answers a question, such as `flamegraph`.
+///
+/// # Errors
+/// If it is wrong, takes too much, or is cancelled.
+pub(super) fn answer(
+    files: &Files,
+    question: &str,
+    pairs: &[(String, String)],
+    is_cancelled: &AtomicBool,
+) -> Result<Vec<u8>, Failure> {
+    let (read, unread) = (BTreeSet::new(), BTreeSet::new());
+    let answer = Answer { files, is_cancelled, began: Instant::now(), read, unread, unread_why: Vec::new() };
+    let asked = |more| parse(pairs, more).map_err(Failure::Parameter);
+    match question {
+        "facets" => answer.facets(asked(More::Nothing)?),
+        "flamegraph" => answer.flamegraph(&asked(More::Unit)?),
+        "functions" => answer.functions(&asked(More::Functions)?),
+        "compare" => answer.compare(&asked(More::Sides)?),
+        "quality" => answer.quality(asked(More::Nothing)?),
+        "cost" => answer.cost(asked(More::Nothing)?),
+        _ => Err(Failure::Unknown),
+    }
+}
+
+impl Answer<'_> {
+    fn facets(mut self, asked: Asked) -> Result<Vec<u8>, Failure> {
+        let facets = self.choose(&Arc::new(asked.filter))?;
+        let span = self.files.span().map(|span| span.map(|us| us as f64 / 1e6));
+        let store = json!({ "name": self.files.name(), "has_counters": self.files.has_counters(), "span": span });
+        self.write(json!({ "store": store }), &facets.finish())
+    }
+
+    fn flamegraph(mut self, asked: &Asked) -> Result<Vec<u8>, Failure> {
+        let (stacks, about) = self.stacks(asked, true, false)?;
+        self.write(about, &flamegraph(stacks))
+    }
+
+    fn functions(mut self, asked: &Asked) -> Result<Vec<u8>, Failure> {
+        let (stacks, about) = self.stacks(asked, false, true)?;
+        self.write(about, &functions(&stacks))
+    }
+
+    /// The stacks of one selection.
+    fn stacks(&mut self, asked: &Asked, tree: bool, functions: bool) -> Result<(Stacks, Value), Failure> {
+        let (choice, unit) = self.chosen(&asked.filter, asked.unit)?;
+        let mut stacks = Stacks::new(asked.wanted(unit, tree, functions))?;
+        self.add_side(&mut stacks, 0, &asked.filter, choice.as_ref())?;
+        Ok((stacks, about(choice.as_ref(), unit)))
+    }
+
+    fn compare(mut self, asked: &Asked) -> Result<Vec<u8>, Failure> {
+        let (after, unit) = self.chosen(&asked.filter, asked.unit)?;
+        let of_event = match &after {
+            Some(choice) => asked.before.clone().with(Facet::Event, &choice.event),
+            None => asked.before.clone(),
+        };
+        let (before, _) = self.chosen(&of_event, asked.unit)?;
+        let mut stacks = Stacks::new(asked.wanted(unit, true, true))?;
+        self.add_side(&mut stacks, 0, &asked.before, before.as_ref())?;
+        self.add_side(&mut stacks, 1, &asked.filter, after.as_ref())?;
+        let rest = |filter: &Filter| filter.clone().without(Facet::Strategy);
+        let are_same_samples = rest(&asked.before) == rest(&asked.filter);
+        let about = json!({ "before": before, "after": after, "choice": after, "unit": unit_name(unit) });
+        self.write(json!({ "about": about }), &compared(stacks, unit == Unit::Samples && !are_same_samples))
+    }
+
+    fn quality(mut self, asked: Asked) -> Result<Vec<u8>, Failure> {
+        let (choice, _) = self.chosen(&asked.filter, Some(Unit::Samples))?;
+        let filter = match &choice {
+            Some(choice) => asked.filter.with(Facet::Event, &choice.event),
+            None => asked.filter,
+        };
+        let filter = Arc::new(filter);
+        let mut quality = Quality::new(Arc::clone(&filter));
+        self.each(Table::Stacks, &filter, &Quality::STACKS, true, |rows| quality.add_stacks(rows))?;
+        self.each(Table::Counters, &filter, &Quality::COUNTERS, false, |rows| quality.add_counters(rows))?;
+        self.write(json!({ "choice": choice }), &quality.finish())
+    }
+
+    fn cost(mut self, asked: Asked) -> Result<Vec<u8>, Failure> {
+        let filter = Arc::new(asked.filter);
+        let mut cost = Cost::new(Arc::clone(&filter));
+        self.each(Table::Counters, &filter, &Cost::COUNTERS, false, |rows| cost.add(rows))?;
+        self.write(json!({}), &cost.finish())
+    }
+
+    fn add_side(
+        &mut self,
+        stacks: &mut Stacks,
+        side: usize,
+        filter: &Filter,
+        choice: Option<&Choice>,
+    ) -> Result<(), Failure> {
+        let Some(Choice { event, strategy, .. }) = choice else { return Ok(()) };
+        let filter = Arc::new(filter.clone().with(Facet::Event, event).with(Facet::Strategy, strategy));
+        let columns = stacks.columns();
+        self.each(Table::Stacks, &filter, &columns, true, |rows| stacks.add(side, rows))
+    }
+
+    /// The event and the strategy of an answer, and what is added up: where the filter does not say, what suits. Of waits that is
+    /// how long they were.
+    fn chosen(&mut self, filter: &Filter, unit: Option<Unit>) -> Result<(Option<Choice>, Unit), Failure> {
+        if let (Some(event), Some(strategy), Some(unit)) =
+            (filter.only(Facet::Event), filter.only(Facet::Strategy), unit)
+        {
+            let (event, strategy) = (event.to_owned(), strategy.to_owned());
+            return Ok((Some(Choice { event, strategy, weight_unit: String::new() }), unit));
+        }
+        let choice = self.choose(&Arc::new(filter.clone()))?.finish().choice;
+        let are_waits = choice.as_ref().is_some_and(|choice| choice.weight_unit == "blocked_ns");
+        Ok((choice, unit.unwrap_or(if are_waits { Unit::Weight } else { Unit::Samples })))
+    }
+
+    fn choose(&mut self, filter: &Arc<Filter>) -> Result<Facets, Failure> {
+        let mut facets = Facets::new(Arc::clone(filter));
+        self.each(Table::Stacks, filter, &Facets::COLUMNS, false, |rows| facets.add(rows))?;
+        Ok(facets)
+    }
+
+    /// Takes in the rows of all files of a range.
+    fn each(
+        &mut self,
+        table: Table,
+        filter: &Arc<Filter>,
+        columns: &[&str],
+        is_filtered: bool,
+        mut add: impl FnMut(&Rows) -> Result<(), StoreError>,
+    ) -> Result<(), Failure> {
+        let (found, refused) = self.files.found(table, filter);
+        refused.into_iter().for_each(|why| self.note_unread(why.clone(), why));
+        for found in found {
+            if self.is_cancelled.load(Ordering::Relaxed) {
+                return Err(Failure::Cancelled);
+            }
+            if self.began.elapsed() > LIMIT {
+                let words = format!("it would take more than {} s: choose a shorter range of time", LIMIT.as_secs());
+                return Err(Failure::TooMuch(words));
+            }
+            let rows = self.files.rows(&found, columns, is_filtered.then_some(filter));
+            match rows.and_then(|rows| Ok(rows.iter().try_for_each(&mut add)?)) {
+                Ok(()) => _ = self.read.insert(found.name),
+                Err(Unread::Store(error)) if !error.is_of_file() => return Err(error.into()),
+                Err(error) => {
+                    let why = format!("{}: {error}", found.name);
+                    self.note_unread(found.name, why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note_unread(&mut self, name: String, why: String) {
+        if self.unread.insert(name) && self.unread_why.len() < MAX_NAMED {
+            self.unread_why.push(why);
+        }
+    }
+
+    /// The answer, with what it is about.
+    fn write(self, about: Value, answer: &impl Serialize) -> Result<Vec<u8>, Failure> {
+        #[derive(Serialize)]
+        struct Written<'a, A> {
+            files: Value,
+            #[serde(flatten)]
+            about: Value,
+            #[serde(flatten)]
+            answer: &'a A,
+        }
+        let unread = json!({ "count": self.unread.len(), "first": self.unread_why });
+        let files = json!({ "read": self.read.len(), "unread": unread });
+        Ok(serde_json::to_vec(&Written { files, about, answer })?)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::TooMuch(error.to_string())
+    }
+}
+
+fn about(choice: Option<&Choice>, unit: Unit) -> Value {
+    json!({ "choice": choice, "unit": unit_name(unit) })
+}
+
+fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Samples => "samples",
+        Unit::Weight => "weight",
+    }
+}

@@ -1,0 +1,122 @@
+//! The files that answers come from: those of a store, or one table.
+
+use crate::tables::{Table, start_of};
+use anyhow::ensure;
+use fpprof_reports::store::{Filter, Rows, StoreError, read};
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use walkdir::WalkDir;
+
+/// Where tables are.
+#[derive(Debug)]
+pub(crate) enum Files {
+    /// In the directory of a store.
+    Store(PathBuf),
+    /// In one file, which has stacks only; with the name of what it was made of.
+    One(File, PathBuf),
+}
+
+/// A file of a range of time.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Below the store's directory.
+    pub(super) name: String,
+    path: Option<PathBuf>,
+}
+
+/// Why a file gives no rows.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unread {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("damaged")]
+    Damaged,
+}
+
+impl Files {
+    /// The store in this directory.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn store(path: &Path) -> anyhow::Result<Self> {
+        std::fs::read_dir(path)?;
+        let has_tables = [Table::Stacks, Table::Counters].iter().any(|table| path.join(table.name()).is_dir());
+        ensure!(has_tables, "no store of `fpprof agent`: it has neither stacks/ nor counters/");
+        Ok(Self::Store(path.to_owned()))
+    }
+
+    /// What the page calls it.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Store(path) | Self::One(_, path) => path.display().to_string(),
+        }
+    }
+
+    /// Whether it has tables of counters.
+    pub(super) fn has_counters(&self) -> bool {
+        matches!(self, Self::Store(_))
+    }
+
+    /// The files of a table whose intervals began in the range of a filter, in order of time; and of each directory that cannot
+    /// be looked into, why. Files whose names do not say when are among them: their rows do.
+    pub(super) fn found(&self, table: Table, filter: &Filter) -> (Vec<Found>, Vec<String>) {
+        let Self::Store(store) = self else {
+            let one = Found { name: self.name(), path: None };
+            return (if table == Table::Stacks { vec![one] } else { Vec::new() }, Vec::new());
+        };
+        let is_wanted = |path: &Path| {
+            let is_complete = path.extension().is_some_and(|extension| extension == "parquet");
+            is_complete && start_of(path).is_none_or(|start| filter.has_time(start))
+        };
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
+        for entry in WalkDir::new(store.join(table.name())).min_depth(2).max_depth(2).sort_by_file_name() {
+            match entry {
+                Ok(entry) if !entry.file_type().is_dir() && is_wanted(entry.path()) => {
+                    let name = entry.path().strip_prefix(store).unwrap_or(entry.path()).display().to_string();
+                    found.push(Found { name, path: Some(entry.into_path()) });
+                }
+                Ok(_) => {}
+                // A store may have no counters, and retention removes days.
+                Err(error) if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) => {}
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        (found, refused)
+    }
+
+    /// Rows of a file.
+    ///
+    /// # Errors
+    /// If it is gone, or cannot be read.
+    pub(super) fn rows(
+        &self,
+        found: &Found,
+        columns: &[&str],
+        filter: Option<&Arc<Filter>>,
+    ) -> Result<Vec<Rows>, Unread> {
+        let file = match (self, &found.path) {
+            (_, Some(path)) => File::open(path)?,
+            (Self::One(file, _), None) => file.try_clone()?,
+            (Self::Store(_), None) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
+        };
+        // What reads Parquet panics at some damaged files.
+        let rows = catch_unwind(AssertUnwindSafe(|| read(file, columns, filter)));
+        Ok(rows.map_err(|_| Unread::Damaged)??)
+    }
+
+    /// When the first interval began and the last one began, by the names of files: microseconds since 1970.
+    pub(super) fn span(&self) -> Option<[i64; 2]> {
+        let Self::Store(store) = self else { return None };
+        let tables = [Table::Stacks, Table::Counters].map(|table| store.join(table.name()));
+        let entries = tables.iter().flat_map(|table| WalkDir::new(table).min_depth(2).max_depth(2)).flatten();
+        let starts = entries.filter_map(|entry| start_of(entry.path()));
+        starts.fold(None, |span, start| {
+            Some(span.map_or([start; 2], |[first, last]: [i64; 2]| [first.min(start), last.max(start)]))
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! Where the tables of a store lie in its directory.
+//!
+//! ```text
+//! STORE/stacks/day=2026-11-26/140500.000012Z-HOST.parquet      samples of the interval that began then, by stack
+//! STORE/counters/day=2026-11-26/140500.000012Z-HOST.parquet    its balance, and the agent's own cost
+//! ```
+//!
+//! Days are UTC.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Error, Timestamp};
+use std::path::Path;
+
+/// A kind of table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Table {
+    Stacks,
+    Counters,
+}
+
+impl Table {
+    /// Name of its directory.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stacks => "stacks",
+            Self::Counters => "counters",
+        }
+    }
+}
+
+/// Name of the directory of an interval that began then.
+///
+/// # Errors
+/// If there is no such time.
+pub(crate) fn day_of(start_unix_us: u64) -> Result<String, Error> {
+    Ok(time(start_unix_us)?.strftime("day=%Y-%m-%d").to_string())
+}
+
+/// Name of its file.
+///
+/// # Errors
+/// If there is no such time.
+pub(crate) fn file_of(start_unix_us: u64, host: &str) -> Result<String, Error> {
+    Ok(format!("{}-{host}.parquet", time(start_unix_us)?.strftime("%H%M%S%.6fZ")))
+}
+
+fn time(unix_us: u64) -> Result<Timestamp, Error> {
+    Timestamp::from_microsecond(i64::try_from(unix_us).unwrap_or(i64::MAX))
+}
+
+/// When the interval of a file began, microseconds since 1970; `None` if its name does not say.
+pub(crate) fn start_of(path: &Path) -> Option<i64> {
+    let day = path.parent()?.file_name()?.to_str()?.strip_prefix("day=")?;
+    let (time, _) = path.file_name()?.to_str()?.split_once("Z-")?;
+    let began = DateTime::strptime("%Y-%m-%d %H%M%S%.f", format!("{day} {time}")).ok()?;
+    Some(began.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the name of a file says when its interval began, to the microsecond, and that other names say nothing.
+    #[test]
+    fn names_say_when() {
+        for began in [1_795_694_400_000_000, 1_795_694_459_000_012, 1_795_737_599_999_999] {
+            let path = Path::new("store").join(day_of(began).unwrap()).join(file_of(began, "a-host.Z-1").unwrap());
+            assert_eq!(start_of(&path), i64::try_from(began).ok(), "{}", path.display());
+        }
+        for name in ["day=2026-11-26/x.parquet", "2026-11-26/120000.000000Z-a.parquet", "day=2026-13-26/120000.0Z-a"] {
+            assert_eq!(start_of(Path::new(name)), None, "{name}");
+        }
+    }
+}

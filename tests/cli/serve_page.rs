@@ -1,0 +1,245 @@
+//! The page of `fpprof serve` in a real browser: it draws, it is steered, its address says what it shows, and names run nothing.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what helps a test fails by panicking")]
+
+#[path = "../../reports/tests/support/browser.rs"]
+#[expect(dead_code, reason = "every test binary uses a part of it")]
+mod browser;
+
+use crate::serve::store;
+use crate::support::serving::{Serving, write_stacks};
+use browser::Browser;
+use fpprof_unwind::{Root, StopReason};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const COMPLETE: StopReason = StopReason::Complete(Root::Start);
+
+struct Page {
+    browser: Browser,
+    serving: Serving,
+}
+
+impl Page {
+    fn open(store: &Path, state: &str, width: u32) -> Self {
+        let serving = Serving::start(store);
+        let mut page = Self { browser: Browser::start(width, 900), serving };
+        page.go(state);
+        page
+    }
+
+    /// Opens the page at this state.
+    fn go(&mut self, state: &str) {
+        self.browser.open_address("about:blank");
+        self.browser.open_address(&format!("http://{}/#{state}", self.serving.address));
+        self.settle();
+    }
+
+    /// Waits until the page shows what was asked for.
+    fn settle(&mut self) {
+        self.browser.wait_for("document.documentElement?.dataset.ready === 'yes'");
+    }
+
+    /// Names of the frames that are drawn.
+    fn names(&mut self, graph: &str) -> Vec<String> {
+        let names = format!(
+            "[...document.querySelectorAll('#{graph} g.frame')].filter(g => +g.getAttribute('width') > 0)\
+             .map(g => g.getAttribute('name'))"
+        );
+        let names = self.browser.eval(&names);
+        names.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    }
+
+    fn choose(&mut self, select: &str, value: &str) {
+        let chosen = self.browser.eval(&format!(
+            "(() => {{ const s = document.getElementById('{select}'); s.value = {}; \
+             s.dispatchEvent(new Event('change')); return s.value; }})()",
+            json!(value)
+        ));
+        assert_eq!(chosen, json!(value), "{select}");
+        self.settle();
+    }
+
+    fn view(&mut self, name: &str) {
+        self.browser.click(&format!("document.getElementById('tab-{name}')"));
+        self.settle();
+    }
+
+    fn text(&mut self, id: &str) -> String {
+        self.browser.eval(&format!("document.getElementById('{id}').textContent")).as_str().unwrap().to_owned()
+    }
+
+    /// Nothing failed, nothing was refused, and nothing but this server was asked.
+    fn assert_quiet(&mut self) {
+        self.browser.eval("1");
+        assert!(self.browser.errors.is_empty(), "{:#?}", self.browser.errors);
+        let own = format!("http://{}/", self.serving.address);
+        // The browser's own picture in a field for dates has its data with it.
+        let harmless = [own.as_str(), "about:blank", "data:"];
+        let foreign = |address: &&String| !harmless.iter().any(|start| address.starts_with(start));
+        assert_eq!(self.browser.requests.iter().find(foreign), None);
+    }
+}
+
+fn small() -> (tempfile::TempDir, Page) {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let page = Page::open(dir.path(), "", 1280);
+    (dir, page)
+}
+
+/// Check that a click zooms, that the address then says so, that it shows the same again, and that the zoom can be undone.
+#[test]
+fn a_link_shows_the_same_again() {
+    let (_dir, mut page) = small();
+    assert!(page.names("flame").contains(&"sort".to_owned()));
+    page.browser.click("document.querySelector('#flame g.frame[name=nginx] rect')");
+    assert!(!page.names("flame").contains(&"sort".to_owned()));
+    let state = page.browser.eval("location.hash.slice(1)").as_str().unwrap().to_owned();
+    assert!(state.contains("zoom=nginx") && state.contains("from="), "{state}");
+    page.go(&state);
+    let names = page.names("flame");
+    assert!(names.contains(&"copy".to_owned()) && !names.contains(&"sort".to_owned()), "{names:?}");
+    page.browser.click("document.querySelector('button[data-reset=zoom]')");
+    assert!(page.names("flame").contains(&"sort".to_owned()));
+    page.assert_quiet();
+}
+
+/// Check that `/` leads to the search, that it marks what it finds, and that filters leave only what is theirs.
+#[test]
+fn search_and_filters() {
+    let (_dir, mut page) = small();
+    page.browser.key("/");
+    page.browser.type_text("COPY");
+    assert!(page.text("flame-found").contains("1 frames, 26.2"), "{}", page.text("flame-found"));
+    page.choose("process", "=db");
+    let names = page.names("flame");
+    assert!(names.contains(&"sort".to_owned()) && !names.contains(&"copy".to_owned()), "{names:?}");
+    assert!(page.text("status").contains("210 samples of cpu-clock by cfi"), "{}", page.text("status"));
+    page.choose("strategy", "=fp");
+    assert!(page.names("flame").contains(&"[broken: ra_not_exec]".to_owned()));
+    page.choose("process", "=nginx");
+    assert!(page.text("status").contains("70 samples"), "{}", page.text("status"));
+    page.browser.eval("history.back()");
+    page.browser.wait_for("document.getElementById('status').textContent.includes('230 samples')");
+    page.assert_quiet();
+}
+
+/// Check that functions are sorted as asked, and that a click leads to callers and callees.
+#[test]
+fn functions_are_walked() {
+    let (_dir, mut page) = small();
+    page.view("functions");
+    let first = "document.querySelector('#functions-table tbody td').textContent";
+    assert_eq!(page.browser.eval(first), json!("sort"), "by samples of their own");
+    page.browser.click("[...document.querySelectorAll('#functions-table button.sort')][4]");
+    assert_eq!(page.browser.eval(first), json!("_start"), "by samples on the stack");
+    page.browser
+        .click("[...document.querySelectorAll('#functions-table button.link')].find(b => b.textContent === 'main')");
+    page.browser.wait_for("document.getElementById('neighbours-name').textContent === 'main'");
+    page.settle();
+    assert!(page.text("callers").contains("_start"));
+    assert!(page.text("callees").contains("sort") && page.text("callees").contains("serve"));
+    page.assert_quiet();
+}
+
+/// Check that two strategies are compared, that the difference is coloured, and that the other views draw.
+#[test]
+fn comparison_quality_and_cost() {
+    let (_dir, mut page) = small();
+    page.view("compare");
+    page.choose("before.strategy", "=fp");
+    let fill = "document.querySelector('#difference g.frame[name=_start] rect').getAttribute('fill')";
+    assert_eq!(page.browser.eval(fill), json!("var(--diff-other-3)"));
+    assert!(page.text("changes-table").contains("+100.00"), "{}", page.text("changes-table"));
+    page.view("quality");
+    assert!(page.browser.eval("document.querySelectorAll('#stacks-over-time svg rect').length").as_u64() >= Some(4));
+    assert!(page.text("ends-table").contains("ra_not_exec"));
+    page.view("cost");
+    assert!(page.text("cost-cpu").contains("noted no cost"), "{}", page.text("cost-cpu"));
+    page.assert_quiet();
+}
+
+/// Check that names which are markup or script are shown as they are and run nothing, in every view and list.
+#[test]
+fn hostile_names_run_nothing() {
+    let names = [
+        "<img src=x onerror=\"window.ran = 1\">",
+        "</script><script>window.ran = 2</script>",
+        "__proto__",
+        "\"><svg onload='window.ran=3'>",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    for (minute, name) in (0..).zip(names) {
+        let stack = format!("_start;{name};{name}2");
+        let rows = [(name, stack.as_str(), COMPLETE, 10)];
+        write_stacks(dir.path(), minute, "web-1", &[("cfi", &rows), (name, &[(name, name, COMPLETE, 1)])]);
+    }
+    let mut page = Page::open(dir.path(), "", 1280);
+    for name in names {
+        page.choose("process", &format!("={name}"));
+        for view in ["flame", "functions", "compare", "quality"] {
+            page.view(view);
+            page.browser.eval(
+                "document.querySelectorAll('main *').forEach(e => ['mouseover', 'focus', 'load', 'error'].forEach(t => \
+                 e.dispatchEvent(new Event(t, {bubbles: true}))))",
+            );
+        }
+        page.view("flame");
+        assert!(page.names("flame").contains(&name.to_owned()), "{name}");
+        assert_eq!(page.browser.eval("window.ran ?? null"), Value::Null, "{name}");
+        assert_eq!(page.browser.eval("document.querySelectorAll('img, main script').length"), json!(0), "{name}");
+    }
+    page.assert_quiet();
+}
+
+/// Check that 200,000 distinct stacks are shown: what cannot be seen is in frames that say so, the totals are those of all, and the
+/// page goes on answering.
+#[test]
+fn many_stacks_are_usable() {
+    let dir = tempfile::tempdir().unwrap();
+    for minute in 0..4_u64 {
+        let stacks: Vec<String> = (0..50_000_u64)
+            .map(|n| format!("_start;main;shard_{};worker_{};step_{minute}_{n}", n % 7, n % 1999))
+            .collect();
+        let rows: Vec<_> = stacks.iter().map(|stack| ("busy", stack.as_str(), COMPLETE, 1)).collect();
+        write_stacks(dir.path(), minute, "web-1", &[("cfi", &rows)]);
+    }
+    let mut page = Page::open(dir.path(), "", 1280);
+    let answer = page.serving.answer("flamegraph");
+    let nodes = answer["samples"].as_array().unwrap().len();
+    assert_eq!((&answer["total"], &answer["samples"][0]), (&json!(200_000), &json!(200_000)));
+    assert!((20_000..=40_000).contains(&nodes) && answer["left_out"].as_u64() > Some(100_000), "{nodes}");
+    assert!(page.text("flame-left-out").contains("are left out"));
+    assert!(page.text("status").contains("200,000 samples"));
+    let drawn = page.browser.eval("document.querySelectorAll('g.frame').length").as_u64().unwrap();
+    assert!((10..5000).contains(&drawn), "{drawn} frames are drawn");
+    page.browser.click("document.querySelector('#flame g.frame[name=shard_3] rect')");
+    assert!(!page.names("flame").contains(&"shard_2".to_owned()));
+    page.view("functions");
+    assert!(page.text("functions-count").contains("1,000 functions"), "{}", page.text("functions-count"));
+    page.view("compare");
+    assert!(page.text("difference-title").contains("200,000"));
+    page.assert_quiet();
+}
+
+/// Check that nothing stands beside a narrow screen in any view, and that dark and light have inks that can be read.
+#[test]
+fn phones_and_dark_screens() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let mut page = Page::open(dir.path(), "", 400);
+    for view in ["flame", "functions", "compare", "quality", "cost"] {
+        page.view(view);
+        let overflow = page.browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+        assert!(overflow.as_i64() <= Some(0), "{view}: {overflow} pixels too wide");
+    }
+    let light = "['color', 'backgroundColor'].map(name => getComputedStyle(document.body)[name].match(/\\d+/g).slice(0, 3)\
+                 .reduce((sum, part) => sum + Number(part), 0) / 3)";
+    for (scheme, is_dark) in [("dark", true), ("light", false)] {
+        page.browser.medium("screen", scheme);
+        let colors = page.browser.eval(light);
+        let (ink, ground) = (colors[0].as_f64().unwrap(), colors[1].as_f64().unwrap());
+        assert!((ink > ground) == is_dark && (ink - ground).abs() > 120.0, "{scheme}: {ink} on {ground}");
+    }
+    page.assert_quiet();
+}

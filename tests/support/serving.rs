@@ -1,0 +1,85 @@
+//! `fpprof serve` under way, and stores for it.
+
+use super::stored::{self, Rows};
+use super::{Ended, fpprof};
+use fpprof_reports::parquet::stacks;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// The server of a store or recording.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) server: Ended,
+    /// Such as `127.0.0.1:7475`.
+    pub(crate) address: String,
+}
+
+impl Serving {
+    /// Starts it, and waits until it listens.
+    pub(crate) fn start(path: &Path) -> Self {
+        Self::started(fpprof().args(["serve", "--listen", "127.0.0.1:0"]).arg(path))
+    }
+
+    pub(crate) fn started(command: &mut Command) -> Self {
+        let mut server = Ended(command.stderr(Stdio::piped()).spawn().expect("it starts"));
+        let mut said = BufReader::new(server.stderr.take().expect("its messages"));
+        let mut all = String::new();
+        while !all.contains("fpprof: http://") && !all.contains("fpprof: unix:") {
+            let n = said.read_line(&mut all).expect("a message");
+            assert!(n > 0, "it ended: {all}");
+        }
+        // What it says later is of no interest, but must find room.
+        std::thread::spawn(move || said.read_to_end(&mut Vec::new()));
+        let address = all.rsplit_once("http://").map_or("", |(_, address)| address.trim_end().trim_end_matches('/'));
+        Self { server, address: address.to_owned() }
+    }
+
+    /// The status and the body of the answer to a request, with these lines behind the first; and its head.
+    pub(crate) fn request(&self, first: &str, headers: &str) -> (u16, String, String) {
+        let mut connection = TcpStream::connect(&self.address).expect("it listens");
+        connection.set_read_timeout(Some(Duration::from_secs(100))).expect("a time");
+        write!(connection, "{first} HTTP/1.1\r\n{headers}\r\n").expect("sent");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, body.to_owned(), head.to_owned())
+    }
+
+    /// The status and the answer to a question, such as `flamegraph?host=a`.
+    pub(crate) fn ask(&self, question: &str) -> (u16, Value) {
+        let (status, body, _) = self.request(&format!("GET /api/{question}"), "Host: localhost\r\n");
+        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
+    }
+
+    /// The answer to a question that is right.
+    pub(crate) fn answer(&self, question: &str) -> Value {
+        let (status, answer) = self.ask(question);
+        assert_eq!(status, 200, "{question}: {answer}");
+        answer
+    }
+
+    /// Ends it as systemd or a person would.
+    pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
+        kill(Pid::from_raw(self.server.id().cast_signed()), signal).expect("it runs");
+        self.server.wait().expect("it ends")
+    }
+}
+
+/// Writes the stacks of an interval of a minute into a store: rows for each strategy.
+pub(crate) fn write_stacks(store: &Path, minute: u64, host: &str, strategies: &[(&str, Rows<'_>)]) {
+    let began = stored::NOON_US + minute * 60_000_000;
+    let profiles: Vec<_> =
+        strategies.iter().map(|(strategy, rows)| stored::profile(began, host, strategy, rows)).collect();
+    let mut bytes = Vec::new();
+    stacks::write(&profiles, &mut bytes).expect("a table");
+    let day = store.join("stacks/day=2026-11-26");
+    std::fs::create_dir_all(&day).expect("a directory");
+    std::fs::write(day.join(format!("12{minute:02}00.000000Z-{host}.parquet")), bytes).expect("written");
+}
