@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use axum::Router;
 use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::io;
@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
+/// A request comes within this time.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
 /// After a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -58,8 +60,10 @@ pub(crate) async fn serve(listener: &Listener, routes: &Router, limits: Limits) 
         let service = TowerToHyperService::new(routes.clone());
         tokio::spawn(async move {
             let _place = place;
-            // A connection that waits for another request would take a place.
-            let answered = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+            let mut connection = http1::Builder::new();
+            // A connection that waits for another request, or whose request does not come, would take a place.
+            connection.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(MAX_REQUEST_TIME);
+            let answered = connection.serve_connection(TokioIo::new(stream), service);
             // Who has gone or takes too long gets no more.
             let _ = tokio::time::timeout(limits.time, answered).await;
         });

@@ -53,7 +53,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         });
     }
     let source = if path.is_dir() { serve::Files::store(path) } else { one(path) };
-    serve::run(source.with_context(|| path.display().to_string())?, &args.listen)
+    let context = || {
+        let hint = if path.exists() { "" } else { ": `fpprof agent` makes a store; a recording can be shown as well" };
+        format!("{}{hint}", path.display())
+    };
+    serve::run(source.with_context(context)?, &args.listen)
 }
 
 /// The table of one file: as it is, or made of a recording.

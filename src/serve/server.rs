@@ -7,7 +7,7 @@ use crate::exit::DONE;
 use crate::http::{Limits, give_up_capabilities, serve};
 use crate::output::print_message;
 use axum::Router;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
@@ -139,15 +139,9 @@ impl Drop for Waiting {
     }
 }
 
-async fn ask(
-    State(server): State<Arc<Server>>,
-    Path(question): Path<String>,
-    query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
-) -> Response {
-    let pairs = match query {
-        Ok(Query(pairs)) => pairs,
-        Err(error) => return failed(StatusCode::BAD_REQUEST, &error.to_string()),
-    };
+async fn ask(State(server): State<Arc<Server>>, Path(question): Path<String>, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let Ok(_place) = server.places.try_acquire() else {
         return failed(StatusCode::SERVICE_UNAVAILABLE, "too many questions at a time: try again");
     };

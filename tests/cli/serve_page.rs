@@ -147,6 +147,11 @@ fn functions_are_walked() {
 fn comparison_quality_and_cost() {
     let (_dir, mut page) = small();
     page.view("compare");
+    page.choose("before", "custom");
+    page.choose("before.to", "2026-11-26T12:00:30");
+    let title = page.text("difference-title").replace("\u{a0}", " ");
+    assert!(title.starts_with("100 samples before, 305 samples after"), "{title}");
+    page.choose("before", "");
     page.choose("before.strategy", "=fp");
     let fill = "document.querySelector('#difference g.frame[name=_start] rect').getAttribute('fill')";
     assert_eq!(page.browser.eval(fill), json!("var(--diff-other-3)"));
@@ -174,6 +179,8 @@ fn hostile_names_run_nothing() {
         let rows = [(name, stack.as_str(), COMPLETE, 10)];
         write_stacks(dir.path(), minute, "web-1", &[("cfi", &rows), (name, &[(name, name, COMPLETE, 1)])]);
     }
+    let deep = vec!["deeper"; 5000].join(";");
+    write_stacks(dir.path(), 5, "web-1", &[("cfi", &[("deep", &deep, COMPLETE, 5)])]);
     let mut page = Page::open(dir.path(), "", 1280);
     for name in names {
         page.choose("process", &format!("={name}"));

@@ -196,7 +196,11 @@ fn compare_view() -> Markup {
                     option value="period" { "the range before" }
                     option value="day" { "a day earlier" }
                     option value="week" { "a week earlier" }
+                    option value="custom" { "from … to" }
                 } }
+                @for (name, words) in [("before.from", "from (UTC)"), ("before.to", "to")] {
+                    label { (words) " " input id=(name) type="datetime-local" step="1"; }
+                }
                 @for (name, words) in OWN { label { (words) " " select id={ "before." (name) } {} } }
             }
             div.card {

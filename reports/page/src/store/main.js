@@ -8,6 +8,8 @@ import { VIEWS } from "./views.js";
 
 /** Seconds before the last interval that a range begins. */
 const RANGES = { "15min": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800 };
+/** Fields for a time. */
+const TIMES = ["from", "to", "before.from", "before.to"];
 let store = null;
 let last = null;
 let asking = new AbortController();
@@ -64,7 +66,8 @@ function status({ files }, facets, choice) {
   if (files.read !== 1) parts.push(`${number(files.read)} files`);
   byId("status").textContent = parts.join(" · ");
   const { count, first } = files.unread;
-  say("unread", count ? `${number(count)} files cannot be read and are not counted: ${first.join("; ")}` : "");
+  const named = first.slice(0, 3).join("; ") + (count > 3 ? "; …" : "");
+  say("unread", count ? `${number(count)} files cannot be read, and what is in them is not counted: ${named}` : "");
 }
 
 /** Shows the view and what its controls are set to. */
@@ -74,10 +77,13 @@ function showInputs(now, view) {
     tab.tabIndex = tab.dataset.view === view ? 0 : -1;
   });
   document.querySelectorAll("[role=tabpanel]").forEach((panel) => { panel.hidden = panel.id !== `view-${view}`; });
-  for (const name of ["from", "to"]) {
-    const seconds = now.get(name);
-    byId(name).value = seconds === null ? "" : new Date(Number(seconds) * 1000).toISOString().slice(0, 19);
+  for (const name of TIMES) {
+    const seconds = Number(now.get(name) ?? NaN);
+    byId(name).value = Number.isNaN(seconds) ? "" : new Date(seconds * 1000).toISOString().slice(0, 19);
+    byId(name).parentElement.hidden = name.startsWith("before.") ? now.get("before") !== "custom" : !store.span;
   }
+  byId("range").parentElement.hidden = !store.span;
+  byId("before").parentElement.hidden = !store.span;
   const range = Object.keys(RANGES).find((one) => rangeOf(RANGES[one]).from === now.get("from") && rangeOf(RANGES[one]).to === now.get("to"));
   byId("range").value = range ?? (now.has("from") || now.has("to") ? "custom" : "all");
   document.querySelectorAll("input[data-state]").forEach((input) => {
@@ -137,7 +143,7 @@ function listen() {
     await look();
     change({ ...rangeOf(RANGES[target.value]), zoom: null });
   });
-  for (const name of ["from", "to"]) {
+  for (const name of TIMES) {
     byId(name).addEventListener("change", ({ target }) => {
       const ms = Date.parse(`${target.value}Z`);
       change({ [name]: Number.isNaN(ms) ? null : String(ms / 1000) });

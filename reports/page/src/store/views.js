@@ -168,7 +168,9 @@ function sides(now) {
   const own = OWN.filter((name) => now.has(`before.${name}`)).map((name) => [`before.${name}`, now.get(`before.${name}`)]);
   const [from, to] = ["from", "to"].map((name) => Number(now.get(name)));
   const when = now.get("before");
-  if (when in EARLIER && from && to) {
+  if (when === "custom") {
+    ["before.from", "before.to"].filter((name) => now.has(name)).forEach((name) => own.push([name, now.get(name)]));
+  } else if (when in EARLIER && from && to) {
     const shift = EARLIER[when] ?? to - from;
     own.push(["before.from", String(from - shift)], ["before.to", String(to - shift)]);
   }
