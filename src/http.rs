@@ -5,7 +5,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,5 +77,6 @@ pub(crate) async fn serve(listener: &Listener, routes: &Router, limits: Limits) 
 pub(crate) fn give_up_capabilities() -> anyhow::Result<()> {
     let none = CapabilitySet::empty();
     let given_up = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
-    given_up.context("cannot drop capabilities")
+    given_up.context("cannot drop capabilities")?;
+    set_no_new_privs(true).context("cannot set no_new_privs")
 }

@@ -25,14 +25,14 @@ const PARQUET: &[u8; 4] = b"PAR1";
 /// and its address says what it shows. The same answers are at /api as JSON, with the parameters of the page.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  fpprof serve                                  # the store of `fpprof agent`
-  fpprof serve run.fpprof                       # one recording; also a table of `fpprof export --format parquet`
+  fpprof serve                         # the store of `fpprof agent`, at http://127.0.0.1:7475/
+  fpprof serve run.fpprof              # one recording, or a table of `fpprof export`
   fpprof serve --listen 127.0.0.1:8080 /srv/profiles
-  fpprof serve --listen unix:/run/fpprof.sock   # only for this user: ssh -L 7475:/run/fpprof.sock HOST
-  ssh -L 7475:127.0.0.1:7475 HOST fpprof serve  # the page of another machine, at http://127.0.0.1:7475/
+  fpprof serve --listen unix:/run/fpprof.sock           # for this user alone
+  ssh -t -L 7475:127.0.0.1:7475 HOST fpprof serve       # the page of another machine
   curl 'http://127.0.0.1:7475/api/functions?service=nginx.service&from=2026-11-26T14:00:00Z'")]
 pub(crate) struct Args {
-    /// The directory of a store, or a recording
+    /// The directory of a store, a recording, or a table of `export --format parquet`
     #[arg(value_name = "STORE|RECORDING", default_value = "/var/lib/fpprof")]
     path: PathBuf,
     /// Loopback address and port, where port 0 is any that is free, or unix:PATH
@@ -52,12 +52,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             Ok(DONE)
         });
     }
+    if !path.exists() {
+        bail!("{}: not found; `fpprof agent` makes a store, and a recording can be shown, too", path.display());
+    }
     let source = if path.is_dir() { serve::Files::store(path) } else { one(path) };
-    let context = || {
-        let hint = if path.exists() { "" } else { ": `fpprof agent` makes a store; a recording can be shown as well" };
-        format!("{}{hint}", path.display())
-    };
-    serve::run(source.with_context(context)?, &args.listen)
+    serve::run(source.with_context(|| path.display().to_string())?, &args.listen)
 }
 
 /// The table of one file: as it is, or made of a recording.

@@ -1,7 +1,7 @@
 //! `fpprof serve` from outside: what it answers, what it refuses, and how it ends.
 
 use crate::support::serving::{Serving, write_stacks};
-use crate::support::{Ended, fpprof, ran};
+use crate::support::{Ended, fpprof, ran, wait_until};
 use fpprof_unwind::{BrokenReason, Root, StopReason};
 use nix::sys::signal::Signal;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
@@ -9,6 +9,7 @@ use parquet::record::Field;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -193,6 +194,25 @@ fn other_machines_are_not_served() {
     std::fs::write(&file, "no recording").expect("written");
     let wrong = ran(fpprof().args(["serve", "--listen", "127.0.0.1:0"]).arg(&file));
     assert_eq!(wrong.status, 1, "{}", wrong.stderr);
+}
+
+/// Check that of many questions at a time each is answered or refused for being too many, and that the server goes on.
+#[test]
+fn many_questions_at_a_time_are_bounded() {
+    let dir = tempfile::tempdir().expect("a directory");
+    store(dir.path());
+    let serving = Serving::start(dir.path());
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..40).map(|_| scope.spawn(|| serving.ask("compare?before.strategy=fp").0)).collect();
+        asked.into_iter().map(|thread| thread.join().expect("an answer")).collect()
+    });
+    assert!(statuses.contains(&200) && statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    // Who goes without waiting for the answer takes no place for long.
+    for _ in 0..40 {
+        let mut connection = TcpStream::connect(&serving.address).expect("it listens");
+        write!(connection, "GET /api/flamegraph HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+    }
+    wait_until("there is room again", || serving.ask("facets").0 == 200);
 }
 
 /// Check that a table of a recording is served without a store.

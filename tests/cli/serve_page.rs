@@ -227,6 +227,10 @@ fn many_stacks_are_usable() {
     page.view("compare");
     assert!(page.text("difference-title").contains("200,000"));
     page.assert_quiet();
+    let memory = std::fs::read_to_string(format!("/proc/{}/status", page.serving.server.id())).unwrap();
+    let peak = memory.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim_end_matches("kB").trim();
+    println!("200,000 stacks: {nodes} frames, {drawn} of them drawn, at most {peak} kB of memory");
+    assert!(peak.parse::<u64>().unwrap() < 500_000, "{peak} kB");
 }
 
 /// Check that nothing stands beside a narrow screen in any view, and that dark and light have inks that can be read.

@@ -6,6 +6,7 @@ import { number } from "../words.js";
 export function duration(ns) {
   const units = [["ns", 1e3], ["µs", 1e3], ["ms", 1e3], ["s", 60], ["min", 60], ["h", Infinity]];
   let value = ns;
+  if (ns === 0) return "0";
   for (const [unit, next] of units) {
     if (value < next) return `${Number(value.toPrecision(3))}\u00a0${unit}`;
     value /= next;
