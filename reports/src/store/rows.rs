@@ -36,7 +36,8 @@ pub fn read<R: ChunkReader + 'static>(
     columns: &[&str],
     filter: Option<&Arc<Filter>>,
 ) -> Result<Vec<Rows>, StoreError> {
-    let plain = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
+    // Parquet's own schema says it all; what Arrow adds to it is one more thing that may be damaged.
+    let plain = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
     let version = plain.metadata().file_metadata().key_value_metadata().into_iter().flatten();
     let version = version.filter(|pair| pair.key == "fpprof.schema").find_map(|pair| pair.value.as_deref());
     if version != Some(SCHEMA_VERSION) {
