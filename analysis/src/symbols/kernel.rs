@@ -87,9 +87,11 @@ impl KernelSymbols {
             return Err(KernelMissing::Restricted);
         }
         let mut entries = std::mem::take(&mut symbols.entries);
-        entries.sort_unstable_by(|a, b| {
-            let rank = |entry: &Entry| (entry.address, entry.is_code, !symbols.line(entry).starts_with('_'));
-            rank(a).cmp(&rank(b)).then_with(|| symbols.line(b).cmp(symbols.line(a)))
+        // A stable sort uses the order that is there: the kernel's own symbols come by address. Names decide between aliases only.
+        entries.sort_by(|a, b| {
+            let rank = |entry: &Entry| (entry.is_code, !symbols.line(entry).starts_with('_'));
+            let by_name = || rank(a).cmp(&rank(b)).then_with(|| symbols.line(b).cmp(symbols.line(a)));
+            a.address.cmp(&b.address).then_with(by_name)
         });
         symbols.entries = entries;
         Ok(symbols)

@@ -28,9 +28,7 @@ enum limit {
 	FP_SCRATCH_BYTES = 4096,
 	/* The most bytes from a pthread's control block to the end of the mapping that contains its stack. */
 	THREAD_BLOCK_BYTES = 64 << 10,
-	/*
-	 * Our processes that are not profiled: the recorder, the one that analyses for `top`, three that parse files.
-	 */
+	/* Our processes, which are not profiled: the recorder, the analyser of `top`, three that parse files. */
 	MAX_EXCLUDED = 5,
 	/* Threads per CPU whose stack's mapping is cached, a power of two. */
 	STACK_MAPPINGS = 256,
@@ -294,10 +292,7 @@ struct cfi_frame {
 	__u64 cfa;
 };
 
-/*
- * A file as the kernel identifies it; changing or replacing it makes a different one. Device and inode are 0 for the
- * vDSO.
- */
+/* A file as the kernel identifies it: once changed or replaced it is another. Device and inode are 0 for the vDSO. */
 struct code_file {
 	__u64 inode;
 	/* Time of the last change of contents or attributes. */
