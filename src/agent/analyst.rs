@@ -1,8 +1,8 @@
-//! Unwinds and names the samples of an interval, in a process of its own where this one has privileges.
+//! Unwinds and symbolises the samples of an interval; if this process is privileged, in a process of its own.
 //!
-//! The process gets the interval over its socket, as a file: a [`Span`] in a line of JSON, and a recording. It writes to its
-//! standard output, a file as well, an [`Analysed`] in a line of JSON, a table of stacks, and requests to a collector; then it
-//! ends.
+//! The process receives the interval through its socket, as a file: a [`Span`] as one line of JSON, then a recording.
+//! It writes to its standard output, also a file: a `Head` as one line of JSON, the table of stacks, and the requests
+//! to a collector. Then it exits.
 
 use crate::live::Part;
 use crate::worker::{self, Files, KernelNames, Modules, is_privileged};
@@ -29,16 +29,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How long an interval may be worked on: its file systems may be slow.
+/// The time limit for analysing one interval: its file systems may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Most bytes of a table, which a process writes that hostile files may have taken over.
+/// The most bytes the process may write (table and requests): hostile files may have taken it over.
 pub(crate) const MAX_TABLE_BYTES: u64 = 256 << 20;
-/// And of what it counts.
+/// The most bytes of the JSON line before the table.
 const MAX_LINE_BYTES: u64 = 1 << 20;
-/// Most bytes of a request before compression: below the limits of the usual receivers, of which Pyroscope's is the lowest.
+/// The most bytes of a request before compression: below the limits of the usual receivers; Pyroscope's is the lowest.
 const MAX_REQUEST_BYTES: usize = 4_000_000;
 
-/// When an interval was, and what is asked of it.
+/// The time of an interval, and how to analyse it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Span {
     pub(super) start_unix_us: u64,
@@ -48,7 +48,7 @@ pub(super) struct Span {
     pub(super) send: Send,
 }
 
-/// What to make requests of.
+/// The strategies whose profiles become requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Send {
     Nothing,
@@ -56,7 +56,7 @@ pub(super) enum Send {
     AllStrategies,
 }
 
-/// What an interval becomes.
+/// The result of analysing an interval.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) analysed: Analysed,
@@ -65,56 +65,59 @@ pub(super) struct Output {
     pub(super) requests: Vec<Request>,
 }
 
-/// The line in front of the bytes of a table and of requests.
+/// The JSON line before the bytes of the table and of the requests.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     analysed: Analysed,
     table_bytes: usize,
-    /// Samples and bytes of each.
+    /// Number of samples and of bytes of each.
     requests: Vec<(u64, usize)>,
 }
 
-/// What is counted of the stacks of an interval.
+/// Counts of the stacks of an interval.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Analysed {
-    /// Samples that are in the table under each strategy.
+    /// Samples in the table; each strategy has the same number.
     pub(super) samples: u64,
-    /// By strategy, how stacks ended, and why.
+    /// Counts of stacks by strategy.
     pub(super) stacks: BTreeMap<String, Vec<StackCount>>,
     /// Walks in the kernel that were given up, by reason.
     pub(super) misses: BTreeMap<String, u64>,
 }
 
-/// How many stacks ended so.
+/// The number of stacks with the same end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StackCount {
     /// `complete`, `truncated`, `broken` or `no_stack`.
     pub(super) stack: String,
-    /// Why; of complete ones their root.
+    /// The reason; for complete stacks, the root.
     pub(super) end: String,
     pub(super) samples: u64,
 }
 
-/// Works on one interval at a time.
+/// Analyses one interval at a time.
 #[derive(Debug, Default)]
 pub(super) struct Analyst {
     kernel_names: Arc<KernelNames>,
-    /// One that took too long, and may still be at it.
+    /// The messages of a thread that exceeded [`LIMIT`] and may still be running.
     late: Option<Receiver<Message>>,
 }
 
-/// What a thread says that works with a process.
+/// Messages of the thread that waits for a process.
 enum Message {
-    /// The process, by a descriptor: its number may be another's once it has ended.
+    /// A pidfd of the process: a pid could be reused after it has ended.
     Started(OwnedFd),
     Done(anyhow::Result<Output>),
 }
 
 impl Analyst {
-    /// Unwinds and names the samples of an interval.
+    /// Unwinds and symbolises the samples of an interval.
+    ///
+    /// A thread talks to the process, so that a hung process cannot block the agent: after [`LIMIT`] the process is
+    /// killed, the interval fails, and further ones fail until the thread has ended.
     ///
     /// # Errors
-    /// If the process crashes or takes too long, or the one before has not ended yet.
+    /// If the process crashes or takes too long, or the previous one has not ended yet.
     pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<Output> {
         if !is_privileged() {
             return of_recording(part.into_bytes(), span);
@@ -126,23 +129,23 @@ impl Analyst {
                 bail!("the process that unwinds has not ended the interval before");
             }
         }
-        let (say, said) = channel();
+        let (sender, receiver) = channel();
         let files = Files { kernel_names: Some(Arc::clone(&self.kernel_names)), ..Files::default() };
         std::thread::Builder::new().name("fpprof-analyst".to_owned()).spawn(move || {
-            let done = in_process(&part, span, &files, &say);
-            // Nobody waits any more after the limit.
-            let _ = say.send(Message::Done(done));
+            let done = in_process(&part, span, &files, &sender);
+            // After the time limit nobody receives it.
+            let _ = sender.send(Message::Done(done));
         })?;
         let mut process = None;
         loop {
-            match said.recv_timeout(LIMIT) {
+            match receiver.recv_timeout(LIMIT) {
                 Ok(Message::Started(started)) => process = Some(started),
                 Ok(Message::Done(done)) => return done,
                 Err(RecvTimeoutError::Disconnected) => bail!("the thread that waits for the process has ended"),
                 Err(RecvTimeoutError::Timeout) => {
                     // It may have ended meanwhile.
                     let _ = process.map(|process| pidfd_send_signal(process, Signal::KILL));
-                    self.late = Some(said);
+                    self.late = Some(receiver);
                     bail!("the process that unwinds took more than {} s", LIMIT.as_secs());
                 }
             }
@@ -150,8 +153,8 @@ impl Analyst {
     }
 }
 
-/// The same in a process without privileges, which ends with this thread.
-fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> anyhow::Result<Output> {
+/// Analyses the interval in a process without privileges, and waits for its exit.
+fn in_process(part: &Part, span: Span, files: &Files, sender: &Sender<Message>) -> anyhow::Result<Output> {
     let mut input = worker::memory_file("fpprof-interval")?;
     serde_json::to_writer(&mut input, &span)?;
     input.write_all(b"\n")?;
@@ -160,12 +163,12 @@ fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> 
     let output = worker::memory_file("fpprof-table")?;
     let stdout = output.try_clone().context("handing over a file")?;
     let (mut child, socket) = worker::start(["agent".into()], |command| {
-        // A signal of the terminal is the agent's alone.
+        // Signals from the terminal must reach only the agent.
         command.process_group(0).stdout(Stdio::from(stdout)).stderr(Stdio::null());
     })?;
-    // Without a descriptor, a process that takes too long is only waited for.
+    // Without a pidfd, a process that takes too long cannot be killed.
     if let Ok(process) = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-        let _ = say.send(Message::Started(process));
+        let _ = sender.send(Message::Started(process));
     }
     let mut input = Some((input, 0));
     let served = worker::serve(&socket, files, &mut || input.take());
@@ -196,10 +199,10 @@ fn read_output(mut output: File) -> anyhow::Result<Output> {
     Ok(Output { analysed, table, requests })
 }
 
-/// What the process does.
+/// The main function of the process that analyses an interval.
 ///
 /// # Errors
-/// If the interval cannot be made sense of.
+/// If the interval cannot be read or analysed.
 pub(crate) fn run() -> anyhow::Result<u8> {
     let client = worker::client().context("no connection to the process that opens files")?;
     let (file, _) = client.part()?.context("no interval")?;
@@ -220,7 +223,7 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     Ok(crate::exit::DONE)
 }
 
-/// Waits are analysed apart: they are in no sum with samples of the CPU.
+/// Analyses a recording. Waits are analysed separately: they are never summed with CPU samples.
 fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<Output> {
     let mut recording = Recording::open(Cursor::new(bytes))?;
     let waits = recording.meta().events.iter().find(|event| matches!(event.measure, Measure::Blocked { .. }));
@@ -228,7 +231,7 @@ fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<Output> {
     let modules = Modules::new(FileModules::new());
     let (mut output, mut profiles) = (Output::default(), Vec::new());
     for event in iter::once(None).chain(waits.map(Some)) {
-        // One thread: the profiled programs need the other processors.
+        // One thread: leave the other CPUs to the profiled programs.
         let options = Options {
             event,
             n_threads: NonZeroUsize::MIN,

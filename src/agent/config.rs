@@ -13,38 +13,39 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Read where no other is named.
+/// The file that is read unless another is given.
 pub(crate) const DEFAULT_FILE: &str = "/etc/fpprof/agent.toml";
-/// Fastest sampling that makes sense day and night.
+/// The highest rate, samples per second: more is too expensive for continuous profiling.
 const MAX_RATE: u64 = 999;
-/// Shortest interval: each is a file, and the start of a process.
+/// The shortest interval: each one costs a file and the start of a process.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// How often the rings are read: each time costs some 100 µs.
+/// How often the ring buffers are read: each time costs some 100 µs.
 const POLL: Duration = Duration::from_secs(1);
 
-/// Room of a CPU's ring: more than a second of the largest usual samples at the usual rate, and rings are read more often when they
-/// fill up. Waits may come in crowds: then, and with larger chunks, the collector chooses.
+/// Size of each CPU's ring buffer: holds more than a second of the largest usual samples at the usual rate, and it is
+/// read more often when it fills up. For waits, which come in bursts, and for larger chunks, the collector chooses the
+/// size.
 const RING_BYTES: usize = 4 << 20;
 const MAX_CPUS: usize = 32;
 
-/// What the agent does. Every key has a default; an unknown key is an error.
+/// The configuration of the agent. Every key has a default; an unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct Config {
     /// Samples per second on each CPU.
     pub(crate) rate: u64,
-    /// How to take stacks, as in `fpprof record --call-graph`.
+    /// How stacks are recorded, as in `fpprof record --call-graph`.
     call_graph: String,
     /// Whether to record kernel stacks.
     kernel_stacks: bool,
     /// Whether to show inlined functions, which costs reading debug information at the end of each interval.
     pub(crate) inlines: bool,
-    /// Also record waits of at least so long; `None` for none.
+    /// Also record waits of at least this duration; `None` records none.
     #[serde(deserialize_with = "wait")]
     off_cpu: Option<Duration>,
-    /// Time between two files of the store.
+    /// Time whose samples are stored together, in one file.
     #[serde(deserialize_with = "time")]
     pub(crate) interval: Duration,
     pub(crate) store: StoreConfig,
@@ -53,16 +54,16 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
 }
 
-/// Where tables are kept, and how many.
+/// Where tables are kept, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct StoreConfig {
-    /// Directory.
+    /// Directory, an absolute path.
     pub(crate) path: PathBuf,
-    /// Older files are removed.
+    /// Files older than this are removed.
     #[serde(deserialize_with = "time")]
     pub(crate) keep: Duration,
-    /// The oldest files are removed when all take more bytes.
+    /// When all files together exceed this many bytes, the oldest are removed.
     #[serde(deserialize_with = "size")]
     pub(crate) max_size: u64,
 }
@@ -71,9 +72,9 @@ pub(crate) struct StoreConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct HttpConfig {
-    /// Whether they are.
+    /// Whether metrics are served.
     pub(crate) enabled: bool,
-    /// A loopback address.
+    /// The address to listen on; must be loopback.
     pub(crate) listen: SocketAddr,
 }
 
@@ -81,24 +82,24 @@ pub(crate) struct HttpConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct PushConfig {
-    /// A collector that takes OTLP over HTTP; `None` to send nothing.
+    /// Base URL of a collector that accepts OTLP over HTTP; `None` sends nothing.
     pub(crate) url: Option<String>,
-    /// Its first line is sent as bearer token.
+    /// A file whose first line is sent as bearer token.
     pub(crate) token_file: Option<PathBuf>,
-    /// PEM file of the certificates to check the collector's against; `None` for those of the system.
+    /// PEM file of the root certificates for the collector's TLS certificate; `None` uses the system's.
     pub(crate) ca_file: Option<PathBuf>,
-    /// Whether to send each sample once for each strategy, instead of under the default strategy alone.
+    /// Whether to send each sample once per strategy instead of only under the default strategy.
     pub(crate) all_strategies: bool,
-    /// Bytes that may wait while the collector is away.
+    /// The most bytes in the spool while the collector is unreachable.
     #[serde(deserialize_with = "size")]
     pub(crate) max_spool: u64,
 }
 
-/// What the agent may use.
+/// Limits of the agent's own cost.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct Limits {
-    /// Per cent of the CPU time of the machine.
+    /// Per cent of the CPU time of all CPUs.
     pub(crate) cpu_percent: f64,
     /// Resident memory, bytes.
     #[serde(deserialize_with = "size")]
@@ -150,7 +151,7 @@ impl Config {
     /// Reads the file, or [`DEFAULT_FILE`] if there is one, and checks it.
     ///
     /// # Errors
-    /// What is wrong in it, and where.
+    /// If the file cannot be read or is invalid; the error names the key.
     pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<Self> {
         let (path, is_named) = path.map_or((Path::new(DEFAULT_FILE), false), |path| (path, true));
         let text = match std::fs::read_to_string(path) {
@@ -194,13 +195,13 @@ impl Config {
             .map_err(|error| anyhow::anyhow!("call-graph: `{}`: {error}", self.call_graph))
     }
 
-    /// What the collector is asked for.
+    /// The request for the recorder (`fpprof_collector`).
     ///
     /// # Errors
-    /// If `call-graph` is none.
+    /// If `call-graph` is invalid.
     pub(crate) fn request(&self) -> anyhow::Result<Request> {
         let call_graph = self.call_graph()?;
-        // On larger machines, and without privileges, the collector knows what there is room for.
+        // On larger machines, and without privileges, the collector chooses a size that fits.
         let n_cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let has_room = n_cpus <= MAX_CPUS && is_privileged();
         Ok(Request {
@@ -217,10 +218,10 @@ impl Config {
         })
     }
 
-    /// In one line.
+    /// Summarises the configuration in one line.
     ///
     /// # Errors
-    /// As [`Self::request`].
+    /// Those of [`Self::request`].
     pub(crate) fn summary(&self) -> anyhow::Result<String> {
         let mode: CaptureMode = self.request()?.mode;
         Ok(format!(
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(config.push, push);
     }
 
-    /// Check that the file that is shipped has every key, and says what the defaults are.
+    /// Check that the shipped file has every key and states the defaults.
     #[test]
     fn the_shipped_file_has_the_defaults() {
         let text = include_str!("../../packaging/agent.toml");
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 18);
     }
 
-    /// Check that a mistake is refused with words that name its key.
+    /// Check that errors name the invalid key.
     #[test]
     fn mistakes_are_named() {
         let cases = [
@@ -351,9 +352,9 @@ mod tests {
             ("[push]\nurl = \"http://collector\"\ntoken-file = \"/t\"", "must begin with https://"),
             ("[push]\nall-strategies = true", "push.url: give the address"),
         ];
-        for (text, words) in cases {
+        for (text, message) in cases {
             let error = format!("{:#}", checked(text).expect_err(text));
-            assert!(error.contains(words), "{text}: {error}");
+            assert!(error.contains(message), "{text}: {error}");
         }
     }
 }

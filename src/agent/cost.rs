@@ -1,19 +1,19 @@
-//! What the agent takes itself.
+//! The agent's own cost.
 
 use super::effort::Used;
 use crate::worker::{cpu_time, rss_bytes};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use std::time::{Duration, Instant};
 
-/// Measures from one interval to the next: this process, the processes that parse files for the recorder, and those that
-/// unwound.
+/// Measures the cost between calls: of this process, of the processes that parse files for the recorder, and of those
+/// that unwound.
 #[derive(Debug)]
 pub(super) struct Meter {
     at: Instant,
     cpu: Duration,
 }
 
-/// What an interval took.
+/// The agent's own cost of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spent {
     pub(super) cpu: Duration,
@@ -25,7 +25,7 @@ impl Meter {
         Self { at: Instant::now(), cpu: cpu(parsers) }
     }
 
-    /// Since the last look. `parsers` are the processes that parse files.
+    /// Returns the cost since the last call. `parsers` are the pids of the processes that parse files.
     pub(super) fn look(&mut self, parsers: &[u32]) -> Spent {
         let (at, now) = (Instant::now(), cpu(parsers));
         let (elapsed, cpu) = (at.saturating_duration_since(self.at), now.saturating_sub(self.cpu));
@@ -40,7 +40,7 @@ impl Meter {
     }
 }
 
-/// Of this process, of its processes that have ended, and of those that still parse.
+/// CPU time of this process, of its children that have ended, and of the running parsers.
 fn cpu(parsers: &[u32]) -> Duration {
     let own = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN].into_iter().filter_map(|who| getrusage(who).ok());
     own.map(|usage| time(&usage)).chain(parsers.iter().copied().map(cpu_time)).sum()

@@ -1,10 +1,10 @@
-//! The balance of an interval: what changed from one balance of the recorder to the next.
+//! The balance of an interval: the difference between two successive balances of the recorder.
 
 use fpprof_recording::model::CpuCounters;
 use fpprof_reports::parquet::counters::Counter;
 use std::collections::BTreeMap;
 
-/// The balance of an event over all CPUs, since the recorder began or in an interval.
+/// The balance of an event over all CPUs, since the recorder started or of one interval.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Ticks {
     pub(super) fired: u64,
@@ -15,7 +15,7 @@ pub(super) struct Ticks {
     pub(super) dropped: u64,
 }
 
-/// What the recorder counted so far, by event.
+/// The last balance of the recorder, by event.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Balance {
     last: BTreeMap<u16, Ticks>,
@@ -47,8 +47,8 @@ impl Ticks {
         }
     }
 
-    /// Ticks that are in no other count: their samples were taken and not yet read. Negative where samples of an earlier
-    /// interval were read in this one.
+    /// Ticks that are in no other count: their samples were not read yet. Negative if samples of an earlier interval
+    /// were read in this one.
     pub(super) fn unread(&self) -> i64 {
         let lost = self.lost.values().fold(0, |sum: u64, &n| sum.saturating_add(n));
         let rest = [self.recorded, lost, self.skipped, self.dropped];
@@ -56,7 +56,7 @@ impl Ticks {
         i64::try_from(i128::from(self.fired) - rest).unwrap_or(0)
     }
 
-    /// One row for each count of an event.
+    /// The rows of the counters table for an event.
     pub(super) fn counters(&self, event: &str) -> Vec<Counter> {
         let row = |name, cause: &str, value| Counter { name, event: event.to_owned(), cause: cause.to_owned(), value };
         let int = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -73,7 +73,7 @@ impl Ticks {
 }
 
 impl Balance {
-    /// Takes in what the recorder counted since it began; gives what is new, by event.
+    /// Records the recorder's counters since its start; returns the difference to the previous call, by event.
     pub(super) fn note(&mut self, cpus: &[CpuCounters]) -> BTreeMap<u16, Ticks> {
         let mut now: BTreeMap<u16, Ticks> = BTreeMap::new();
         for cpu in cpus {
@@ -97,8 +97,8 @@ mod tests {
         CpuCounters { cpu, fired, recorded, lost, skipped: 1, ..CpuCounters::default() }
     }
 
-    /// Check that intervals add up to what the recorder counts, over all CPUs, and that a sample that was on its way at the end
-    /// of one interval is in the balance of both.
+    /// Check that intervals add up to the recorder's counters over all CPUs, and that a sample unread at the end of one
+    /// interval is in the balances of both.
     #[test]
     fn intervals_add_up() {
         let mut balance = Balance::default();

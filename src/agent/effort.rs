@@ -1,41 +1,42 @@
-//! How much is sampled, so that the agent stays below its limits.
+//! Adapts the sampling rate and the size of chunks, to keep the agent below its limits.
 
 use super::config::Limits;
 use fpprof_recording::model::CaptureMode;
 
-/// Smallest chunks that copied stacks are reduced to.
+/// The smallest size that chunks are reduced to.
 const MIN_STACK_BYTES: u32 = 16 << 10;
-/// So many intervals below half of the limits, and it goes up a step.
+/// Calm intervals in a row before the effort is increased by a step.
 const CALM_INTERVALS: u32 = 10;
 
-/// Samples per second, and what is copied of each stack.
+/// The sampling rate, in samples per second on each CPU, and the mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effort {
     pub(crate) rate: u64,
     pub(crate) mode: CaptureMode,
 }
 
-/// What an interval took.
+/// The agent's own cost of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Used {
-    /// Of the CPU time of the machine.
+    /// Per cent of the CPU time of all CPUs.
     pub(crate) cpu_percent: f64,
-    /// Resident memory at its end.
+    /// Resident memory at the end of the interval.
     pub(crate) rss_bytes: u64,
 }
 
-/// A step.
+/// The direction of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Down,
     Up,
 }
 
-/// Knows when to take a step: down after an interval above a limit, and up after [`CALM_INTERVALS`] below half of each.
+/// Decides on steps: down after an interval above a limit, up after [`CALM_INTERVALS`] calm ones: below half of the CPU
+/// limit and below the memory limit.
 #[derive(Debug)]
 pub(crate) struct Governor {
     limits: Limits,
-    /// What was asked for.
+    /// The configured effort, which is never exceeded.
     wanted: Effort,
     now: Effort,
     n_calm: u32,
@@ -46,12 +47,12 @@ impl Governor {
         Self { limits, wanted, now: wanted, n_calm: 0 }
     }
 
-    /// What is to be done now.
+    /// The current effort.
     pub(crate) fn effort(&self) -> Effort {
         self.now
     }
 
-    /// Takes note of an interval; gives the step that it asks for, if there is one left.
+    /// Records the cost of an interval; returns the step taken, `None` if the effort does not change.
     pub(crate) fn note(&mut self, used: Used) -> Option<Step> {
         let Limits { cpu_percent, memory } = self.limits;
         let is_above = used.cpu_percent > cpu_percent || used.rss_bytes > memory;
@@ -70,7 +71,7 @@ impl Governor {
 }
 
 impl Effort {
-    /// Smaller chunks first, then half the rate.
+    /// One step down: halves the chunks first, then the rate.
     fn less(self) -> Self {
         match stack_bytes(self.mode) {
             Some(bytes) if bytes > MIN_STACK_BYTES => self.with_stack_bytes((bytes / 2).max(MIN_STACK_BYTES)),
@@ -78,7 +79,7 @@ impl Effort {
         }
     }
 
-    /// The way back.
+    /// One step up, in the reverse order.
     fn more(self, wanted: Self) -> Self {
         match (stack_bytes(self.mode), stack_bytes(wanted.mode)) {
             _ if self.rate < wanted.rate => Self { rate: (self.rate * 2).min(wanted.rate), ..self },
@@ -97,7 +98,7 @@ impl Effort {
     }
 }
 
-/// Of modes that copy each stack.
+/// The size of chunks, for modes that copy every stack.
 fn stack_bytes(mode: CaptureMode) -> Option<u32> {
     match mode {
         CaptureMode::Dwarf { stack_bytes } | CaptureMode::Both { stack_bytes } => Some(stack_bytes),
@@ -117,8 +118,8 @@ mod tests {
         (0..n).filter_map(|_| governor.note(used)).collect()
     }
 
-    /// Check that chunks become smaller before the rate falls, that there is a floor, and that it comes back to what was asked
-    /// for, one step after ten calm intervals.
+    /// Check that chunks shrink before the rate drops, that there is a floor, and that the configured effort returns,
+    /// one step after every ten calm intervals.
     #[test]
     fn effort_follows_the_limits() {
         let wanted = Effort { rate: 19, mode: CaptureMode::Both { stack_bytes: 64 << 10 } };
@@ -126,18 +127,18 @@ mod tests {
         assert_eq!(steps(&mut governor, BUSY, 2), [Step::Down; 2]);
         let small = CaptureMode::Both { stack_bytes: 16 << 10 };
         assert_eq!(governor.effort(), Effort { rate: 19, mode: small });
-        // 9, 4, 2, 1 and no further.
+        // Rates 9, 4, 2, 1, then no more steps.
         assert_eq!(steps(&mut governor, BUSY, 9), [Step::Down; 4]);
         assert_eq!(governor.effort(), Effort { rate: 1, mode: small });
         assert_eq!(steps(&mut governor, CALM, 9), []);
-        // Above half of the limit is not calm, and the count begins anew.
+        // Above half of the CPU limit is not calm: the count restarts.
         assert_eq!(governor.note(Used { cpu_percent: 0.6, rss_bytes: 0 }), None);
-        // 2, 4, 8, 16, 19, then the two of the chunks.
+        // Rates 2, 4, 8, 16, 19, then two steps of the chunks.
         assert_eq!(steps(&mut governor, CALM, 100), [Step::Up; 7]);
         assert_eq!(governor.effort(), wanted);
     }
 
-    /// Check that memory has its limit, and that a mode without chunks has only its rate.
+    /// Check that the memory limit holds, and that in a mode without chunks only the rate changes.
     #[test]
     fn memory_counts() {
         let wanted = Effort { rate: 19, mode: CaptureMode::Fp };

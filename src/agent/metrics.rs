@@ -1,4 +1,4 @@
-//! The agent's own figures, for Prometheus.
+//! The agent's metrics, for Prometheus.
 //!
 //! # Sources
 //! The text format `OpenMetrics` 1.0; <https://prometheus.io/docs/practices/naming/>
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 
-/// All of them, and whether the agent does its work.
+/// All metrics, and the state of the health check.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
@@ -51,23 +51,23 @@ pub(super) struct Metrics {
     spool_bytes: Gauge<i64, AtomicI64>,
     spool_files: Gauge<i64, AtomicI64>,
     left_out: Counter,
-    /// Labels of what workers counted.
+    /// Label sets that came from workers, limited to [`MAX_KNOWN`].
     known: Mutex<BTreeSet<Labels>>,
-    /// When it must have ended an interval.
+    /// Deadline for the end of the current interval; the agent is unhealthy after it.
     due: Mutex<Instant>,
 }
 
-/// So long after the end of an interval it may still be worked on.
+/// Time allowed for analysing and storing an interval after its end.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> Labels {
     labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect()
 }
 
-/// Most labels of what workers count: some strategies, each with some dozens of ends.
+/// The most label sets accepted from workers: some strategies, each with some dozens of ends.
 const MAX_KNOWN: usize = 1000;
 
-/// Names of ours are.
+/// Whether all values are as short as this program's own names.
 fn is_short(labels: &Labels) -> bool {
     labels.iter().all(|(_, value)| value.len() <= 64)
 }
@@ -117,10 +117,10 @@ impl Metrics {
         Self { registry, ..all }
     }
 
-    /// All of them as text.
+    /// Encodes all metrics as `OpenMetrics` text.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// If a metric cannot be encoded.
     pub(super) fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -132,7 +132,7 @@ impl Metrics {
         Instant::now() < *self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next interval ends after so long.
+    /// Sets the deadline for an interval of this length that begins now.
     pub(super) fn interval_begins(&self, interval: Duration) {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + interval + PATIENCE;
     }
@@ -161,7 +161,8 @@ impl Metrics {
         }
     }
 
-    /// What a worker counted: hostile files may have taken it over, so only so many of its words become labels.
+    /// Adds a count from a worker. Hostile files may have taken the worker over, so the number and length of its labels
+    /// are limited.
     fn add(&self, counters: &Counters, labels: Labels, n: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(&labels) || (known.len() < MAX_KNOWN && is_short(&labels)) {
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Check that names follow the conventions, and that what is counted is in the text.
+    /// Check that names follow the conventions, and that counts appear in the text.
     #[test]
     fn metrics_are_text() {
         let metrics = Metrics::new();
@@ -257,7 +258,7 @@ mod tests {
         assert!(metrics.is_healthy());
     }
 
-    /// Check that the alerts that are shipped use metrics that there are.
+    /// Check that the shipped alerts use only existing metrics.
     #[test]
     fn alerts_are_on_metrics() {
         let metrics = Metrics::new();

@@ -1,4 +1,4 @@
-//! Continuous profiling: what `fpprof agent` does, day and night.
+//! Continuous profiling: `fpprof agent`.
 //!
 //! ```text
 //! collector (its thread) ── blocks ──▶ live ── an interval ──▶ analyst (a process without privileges) ── Parquet ──▶ store
@@ -6,13 +6,13 @@
 //!                                        └───── its balance ──▶ counters ──▶ store, metrics
 //! ```
 //!
-//! The collector records the machine into memory. At the end of each interval the samples of it go, with the process events
-//! that still matter, to a process that unwinds and names them, writes them as a table, and ends: so nothing it allocates
-//! stays, and whatever makes it crash costs one interval, which is counted. `run` waits for the end of the interval, a signal,
-//! or the end of the recorder; `effort` keeps the cost below its limits.
+//! The collector records the machine into memory. At the end of each interval its samples, and the process events that
+//! still matter, go to a process that unwinds and symbolises them, writes them as a table, and exits: so its memory is
+//! freed, and a crash costs one interval, which is counted. `run` waits for the end of the interval, a signal, or the
+//! end of the recorder; `effort` keeps the cost below its limits.
 //!
-//! **Invariant:** samples recorded = stored + discarded, in each interval; and fired = recorded + lost + skipped + dropped +
-//! unread, where what is unread at the end of an interval is part of a later one.
+//! **Invariant:** in each interval, recorded = stored + discarded, and fired = recorded + lost + skipped + dropped +
+//! unread, where ticks unread at the end of an interval are recorded in a later one.
 
 mod analyst;
 mod config;

@@ -1,7 +1,8 @@
-//! Sends what waits in the spool to a collector, over OTLP/HTTP: a thread of its own, so that nothing waits for the network.
+//! Sends the requests in the spool to a collector over OTLP/HTTP, in its own thread, so that nothing else waits for the
+//! network.
 //!
-//! A request is removed from the spool once it has been answered. Where the answer is lost it is sent again, the same bytes: the
-//! profiles in it have the same ids.
+//! A request is removed from the spool once it has been answered. If the answer is lost, the same bytes are sent again:
+//! the profiles in it keep their ids.
 //!
 //! # Sources
 //! OTLP 1.10, "OTLP/HTTP": <https://opentelemetry.io/docs/specs/otlp/#otlphttp>
@@ -22,23 +23,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// Where collectors take profiles.
+/// The path at which collectors accept profiles.
 const PATH: &str = "/v1development/profiles";
-/// How long a request may take, with its answer.
+/// Timeout of a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// And when the agent ends.
+/// Time for all requests sent while the agent ends.
 const LAST_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the agent waits for the last requests.
+/// How long the agent waits for this thread to end.
 const END: Duration = Duration::from_secs(2);
-/// The first pause after a failure, and the longest; each is twice the one before.
+/// The first and the longest pause after a failure; pauses double.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// The longest pause that a collector may ask for.
+/// The longest `Retry-After` that is honoured.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
-/// Of an answer.
+/// The most bytes read of an answer.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
-/// The thread, as the rest of the agent sees it.
+/// A handle to the thread.
 #[derive(Debug)]
 pub(super) struct Pusher {
     orders: Sender<Order>,
@@ -49,31 +50,32 @@ pub(super) struct Pusher {
 enum Order {
     /// There is something new in the spool.
     Look,
-    /// From now on to this collector.
+    /// Send to this collector from now on; to none for `None`.
     To(Option<Collector>),
     End,
 }
 
-/// A collector, and what waits for it.
+/// A collector and its spool.
 #[derive(Debug, Clone)]
 pub(super) struct Collector {
     url: String,
     token_file: Option<PathBuf>,
     client: ureq::Agent,
     pub(super) spool: Arc<Spool>,
-    /// What is new waits up to so long, so that a fleet whose intervals end at once does not send at once.
+    /// New requests are delayed at random up to this long, so that a fleet whose intervals end together does not send
+    /// together.
     spread: Duration,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Accepted,
-    /// Some of its profiles are refused.
+    /// Some of its profiles were refused.
     PartlyRefused(String),
-    /// The request is at fault, not the collector.
+    /// The request is invalid; sending it again would not help.
     Refused(String),
-    /// The collector did not take it, and perhaps says when to come again.
+    /// The request failed and is sent again; with the reason and the collector's `Retry-After`, if any.
     NotNow(String, Option<Duration>),
 }
 
@@ -81,11 +83,11 @@ impl Pusher {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If there is no room for another.
+    /// If the thread cannot be started.
     pub(super) fn start(metrics: Arc<Metrics>) -> io::Result<Self> {
         let ((orders, receiver), (end, ended)) = (channel(), channel());
         std::thread::Builder::new().name("fpprof-push".to_owned()).spawn(move || {
-            // What a collector sends is parsed here.
+            // This thread parses what a collector sends.
             drop_capabilities("the thread that sends profiles");
             Pushing { metrics, to: None }.run(&receiver);
             let _ = end.send(());
@@ -93,9 +95,9 @@ impl Pusher {
         Ok(Self { orders, ended })
     }
 
-    /// From now on profiles go to this collector, or to none.
+    /// Sends to this collector from now on, or to none.
     pub(super) fn send_to(&self, collector: Option<Collector>) {
-        // The thread lives as long as this does.
+        // The thread runs as long as this handle exists.
         let _ = self.orders.send(Order::To(collector));
     }
 
@@ -104,7 +106,7 @@ impl Pusher {
         let _ = self.orders.send(Order::Look);
     }
 
-    /// Sends what it can in a moment; the rest stays in the spool.
+    /// Sends as much as possible within [`LAST_TIMEOUT`] and ends the thread; the rest stays in the spool.
     pub(super) fn end(self) {
         let _ = self.orders.send(Order::End);
         let _ = self.ended.recv_timeout(END);
@@ -112,10 +114,10 @@ impl Pusher {
 }
 
 impl Collector {
-    /// The collector of this configuration; `None` if it names none.
+    /// The collector of this configuration; `None` without `push.url`.
     ///
     /// # Errors
-    /// If the files that it names cannot be read, or the spool cannot be opened.
+    /// If the token or certificate file cannot be read, or the spool cannot be opened.
     pub(super) fn new(config: &Config, store: &Store) -> anyhow::Result<Option<Self>> {
         let Config { push: config, interval, .. } = config;
         let Some(url) = &config.url else { return Ok(None) };
@@ -153,7 +155,7 @@ impl Collector {
         Ok(match status {
             status if status.is_success() => {
                 let answer = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec();
-                // That it is accepted is known already.
+                // The status already says that it is accepted.
                 match answer.ok().and_then(|answer| otlp::rejected(&answer)) {
                     Some((n, why)) => Answer::PartlyRefused(format!("{} refuses {n} profiles: {why}", self.url)),
                     None => Answer::Accepted,
@@ -163,23 +165,23 @@ impl Collector {
             | StatusCode::PAYLOAD_TOO_LARGE
             | StatusCode::UNSUPPORTED_MEDIA_TYPE
             | StatusCode::UNPROCESSABLE_ENTITY => Answer::Refused(what()),
-            // OTLP would have others than 429, 502, 503 and 504 not sent again. But a token or a path that is wrong is a mistake of
-            // somebody who will mend it, and until then there is room in the spool.
+            // OTLP says to retry only 429, 502, 503 and 504. But a wrong token or path is a configuration mistake that
+            // will be fixed, and until then the spool has room.
             _ => Answer::NotNow(what(), retry_after),
         })
     }
 }
 
-/// Checks the files that a configuration names.
+/// Checks the token and certificate files of a configuration.
 ///
 /// # Errors
-/// If they cannot be read, or have nothing in them.
+/// If they cannot be read or are empty.
 pub(crate) fn check(config: &PushConfig) -> anyhow::Result<()> {
     client(config)?;
     config.token_file.as_deref().map_or(Ok(()), |file| read_token(file).map(drop))
 }
 
-/// Without redirects, which would send the token elsewhere.
+/// The HTTP client, without redirects: they would send the token elsewhere.
 fn client(config: &PushConfig) -> anyhow::Result<ureq::Agent> {
     let roots = match &config.ca_file {
         None => RootCerts::PlatformVerifier,
@@ -205,7 +207,7 @@ fn client(config: &PushConfig) -> anyhow::Result<ureq::Agent> {
     Ok(config.new_agent())
 }
 
-/// The first line of the file, read for each request: tokens are replaced.
+/// The first line of the file; read for each request, since tokens are rotated.
 fn read_token(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("push.token-file {}", file.display()))?;
     let token = text.lines().next().unwrap_or_default().trim();
@@ -213,7 +215,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
     Ok(token.to_owned())
 }
 
-/// What the thread knows.
+/// The state of the thread.
 struct Pushing {
     metrics: Arc<Metrics>,
     to: Option<Active>,
@@ -222,7 +224,7 @@ struct Pushing {
 struct Active {
     collector: Collector,
     pause: Pause,
-    /// Nothing is sent before.
+    /// No request is sent before this time.
     not_before: Instant,
     has_refused: bool,
 }
@@ -249,7 +251,7 @@ impl Pushing {
         }
     }
 
-    /// Sends what it can in a moment, unless the collector has not answered the last time.
+    /// Sends as much as possible within [`LAST_TIMEOUT`], unless the last request failed.
     fn last(&mut self) {
         let ends = Instant::now() + LAST_TIMEOUT;
         while self.to.as_ref().is_some_and(|to| to.pause.is_over() && !to.collector.spool.is_empty()) {
@@ -275,7 +277,7 @@ impl Pushing {
                     self.metrics.add_push_retry();
                 }
             },
-            // An agent before has sent it.
+            // It was already sent, through the index that was replaced at a reload.
             Err(error) if error.kind() == io::ErrorKind::NotFound => _ = to.collector.spool.remove(&entry),
             Err(error) => {
                 print_message(&format!("fpprof: {}: {error}", to.collector.spool.dir().display()));
@@ -296,7 +298,7 @@ impl Active {
         Self { collector, pause: Pause::default(), not_before: Instant::now(), has_refused: false }
     }
 
-    /// Chooses when to send what is new.
+    /// Delays new requests by a random time up to [`Collector::spread`].
     fn spread(&mut self) {
         let not_before = Instant::now() + self.collector.spread.mul_f64(fastrand::f64());
         self.not_before = self.not_before.max(not_before);
@@ -320,7 +322,7 @@ impl Active {
         self.not_before = Instant::now() + self.pause.next().max(retry_after.unwrap_or_default());
     }
 
-    /// Nothing more becomes of a request.
+    /// Counts the final outcome of a request and removes it.
     fn settle(&self, entry: &Entry, outcome: &str, metrics: &Metrics) {
         metrics.add_pushed(outcome, entry.samples);
         if let Err(error) = self.collector.spool.remove(entry) {
@@ -329,19 +331,20 @@ impl Active {
     }
 }
 
-/// How long to wait after failures in a row.
+/// The pause after consecutive failures.
 #[derive(Debug, Default)]
 struct Pause(Option<Duration>);
 
 impl Pause {
-    /// At random between half of it and all of it, so that a fleet does not come back at once.
+    /// Doubles the pause; returns a random time between half of it and all of it, so that a fleet does not retry
+    /// together.
     fn next(&mut self) -> Duration {
         let pause = self.0.map_or(MIN_PAUSE, |pause| (pause * 2).min(MAX_PAUSE));
         self.0 = Some(pause);
         pause.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Whether there was one.
+    /// Resets the pause after a success; returns whether there was one.
     fn end(&mut self) -> bool {
         self.0.take().is_some()
     }
@@ -355,7 +358,7 @@ impl Pause {
 mod tests {
     use super::*;
 
-    /// Check that pauses double up to their limit, each at random in its upper half, and begin anew after a success.
+    /// Check that pauses double up to their limit, each random in its upper half, and restart after a success.
     #[test]
     fn pauses_grow() {
         let mut pause = Pause::default();

@@ -1,4 +1,4 @@
-//! From one interval to the next.
+//! The agent's main loop: recordings, intervals, reloads.
 
 use super::analyst::{Analyst, Output, Send, Span};
 use super::config::Config;
@@ -8,7 +8,7 @@ use super::effort::{Effort, Governor, Used};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
 use super::server::{self, Order};
-use super::session::{Said, Session, notify, print_failure};
+use super::session::{Printed, Session, notify, print_failure};
 use super::store::Store;
 use crate::exit::DONE;
 use crate::live::Part;
@@ -28,19 +28,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// systemd hears so often that the agent lives.
+/// How often systemd's watchdog is notified.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// What fails where old files cannot be removed.
+/// Key in [`Agent::failing`]: old files could not be removed.
 const REMOVING: &str = "removing";
-/// And where requests to the collector cannot wait.
+/// Key in [`Agent::failing`]: requests to the collector could not be spooled.
 const SPOOLING: &str = "spooling";
 
-/// The agent between two recordings.
+/// The agent's state across recordings.
 struct Agent<'a> {
     path: Option<&'a Path>,
     settings: Settings,
-    /// Those before the last reload, until the new ones have recorded something.
+    /// The settings before the last reload, until the new ones have recorded an interval.
     previous: Option<Settings>,
     governor: Governor,
     analyst: Analyst,
@@ -48,13 +48,13 @@ struct Agent<'a> {
     pusher: Pusher,
     orders: Receiver<Order>,
     order: Sender<Order>,
-    said: Said,
-    /// What failed last time, and was said to.
+    printed: Printed,
+    /// Operations that failed last time, and whose failure was printed.
     failing: BTreeSet<&'static str>,
     ended: Option<Instant>,
 }
 
-/// What the configuration says, in use.
+/// A configuration and what was opened for it.
 struct Settings {
     config: Config,
     request: Request,
@@ -69,7 +69,7 @@ impl Settings {
         Ok(Self { request: config.request()?, store, collector, config })
     }
 
-    /// What to send of each interval.
+    /// The strategies to send of each interval.
     fn send(&self) -> Send {
         match (&self.collector, self.config.push.all_strategies) {
             (None, _) => Send::Nothing,
@@ -83,36 +83,36 @@ impl Settings {
     }
 }
 
-/// What comes after a recording.
+/// What to do after a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Stop,
     Again,
 }
 
-/// What is known of a recording from interval to interval.
+/// State of a recording that is kept across intervals.
 struct Counting {
     balance: Balance,
     meter: Meter,
-    /// The processes that parse files.
+    /// The pids of the processes that parse files.
     parsers: Vec<u32>,
-    /// Intervals that ended. The first has the cost of the start in it, and the last is short: neither says whether the limits
-    /// are kept.
+    /// Intervals that ended. The first includes the cost of starting, and the last is short: neither is compared with
+    /// the limits.
     n_intervals: u64,
     rate: u64,
 }
 
-/// An interval under way.
+/// The current interval.
 struct Interval {
     start_unix_us: u64,
     since: Instant,
     ends: Instant,
 }
 
-/// Records until SIGINT or SIGTERM; gives the exit status.
+/// Records until SIGINT or SIGTERM; returns the exit status.
 ///
 /// # Errors
-/// If nothing can be recorded, the store cannot be written, or the address is taken.
+/// If recording fails, the store cannot be written, or the address is taken.
 pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     let (order, orders) = channel();
     let metrics = Arc::new(Metrics::new());
@@ -130,7 +130,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         metrics,
         orders,
         order,
-        said: Said::default(),
+        printed: Printed::default(),
         failing: BTreeSet::new(),
         ended: None,
     };
@@ -148,10 +148,13 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
 }
 
 impl Agent<'_> {
-    /// One recording, until something changes.
+    /// Runs one recording until a stop, a reload or a step of effort.
+    ///
+    /// The recorder cannot change its rate or mode while it runs, so each change ends the recording and starts another;
+    /// samples of the last, partial interval are stored too.
     fn record(&mut self) -> anyhow::Result<Next> {
         let effort = self.governor.effort();
-        let session = Session::start(&self.settings.request, effort, self.order.clone(), &self.said)?;
+        let session = Session::start(&self.settings.request, effort, self.order.clone(), &self.printed)?;
         if let Some(ended) = self.ended.take() {
             self.metrics.add_not_sampled(ended.elapsed());
         }
@@ -167,12 +170,12 @@ impl Agent<'_> {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break Next::Stop,
                 Ok(Order::Reload) if self.reload() => break Next::Again,
                 Ok(Order::Reload) => {}
-                // It says why when it is joined.
+                // `Session::end` returns its error.
                 Ok(Order::Ended) => break Next::Stop,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends && !session.feed.is_half_full() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let Some(part) = session.feed.take() else {
-                        // It has only just started.
+                        // There is no balance yet: the recorder has only just started.
                         interval.ends += self.settings.config.interval;
                         continue;
                     };
@@ -180,7 +183,7 @@ impl Agent<'_> {
                     counting.parsers = session.parsers();
                     let used = self.close(part, &ended, &mut counting);
                     if used.is_some() {
-                        // These settings work.
+                        // These settings work: no need to go back.
                         self.previous = None;
                     }
                     if used.is_some_and(|used| counting.n_intervals > 1 && self.steps(used)) {
@@ -197,7 +200,7 @@ impl Agent<'_> {
         Ok(if next == Next::Again { self.meanwhile() } else { next })
     }
 
-    /// What came while a recording ended: that it has, and perhaps orders.
+    /// Handles orders that arrived while a recording ended; `Ended` is always among them.
     fn meanwhile(&mut self) -> Next {
         let orders: Vec<Order> = self.orders.try_iter().collect();
         if orders.contains(&Order::Reload) {
@@ -206,7 +209,8 @@ impl Agent<'_> {
         if orders.contains(&Order::Stop) { Next::Stop } else { Next::Again }
     }
 
-    /// Intervals end at full multiples of their length since 1970, so that those of several machines are the same.
+    /// Begins an interval. Intervals end at multiples of their length since 1970, so that those of several machines
+    /// coincide.
     fn begin(&self) -> Interval {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = Instant::now();
@@ -218,7 +222,7 @@ impl Agent<'_> {
         Interval { start_unix_us: u64::try_from(unix.as_micros()).unwrap_or(0), since, ends }
     }
 
-    /// Stores an interval; gives what it took, unless nothing was recorded yet.
+    /// Stores an interval and its counters; returns the agent's own cost, or `None` if there is no balance to read.
     fn close(&mut self, part: Part, interval: &Interval, counting: &mut Counting) -> Option<Used> {
         let Counting { balance, meter, parsers, n_intervals, rate } = counting;
         let span = Span {
@@ -264,7 +268,7 @@ impl Agent<'_> {
         Some(spent.used)
     }
 
-    /// Whether sampling is to go on with another effort, after an interval that took so much.
+    /// Whether this cost changes the effort, which needs a new recording.
     fn steps(&mut self, used: Used) -> bool {
         let Some(step) = self.governor.note(used) else { return false };
         let Effort { rate, mode } = self.governor.effort();
@@ -278,7 +282,10 @@ impl Agent<'_> {
         true
     }
 
-    /// Unwinds and stores the samples of an interval; gives those that are not in the store, by cause.
+    /// Unwinds and stores the samples of an interval; returns the number of discarded samples by cause.
+    ///
+    /// `recorded` comes from the balance, `part.samples` from the blocks in memory: samples in neither the part nor its
+    /// left-out blocks are discarded as `unknown`.
     fn store_stacks(&mut self, part: Part, recorded: u64, span: Span) -> BTreeMap<&'static str, u64> {
         let (samples, left_out) = (part.samples, part.samples_left_out);
         let mut discarded = BTreeMap::from([
@@ -306,7 +313,7 @@ impl Agent<'_> {
         discarded
     }
 
-    /// Has requests wait for the collector.
+    /// Adds requests to the spool.
     fn spool(&mut self, start_unix_us: u64, requests: &[otlp::Request]) {
         let Some(collector) = self.settings.collector.as_ref().filter(|_| !requests.is_empty()) else { return };
         let added = collector.spool.add(start_unix_us, requests);
@@ -352,7 +359,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Says the first of several failures to do something.
+    /// Counts a failure; prints only the first of several in a row.
     fn failed(&mut self, doing: &'static str, error: &anyhow::Error, what: &str) {
         self.metrics.store_failed();
         if self.failing.insert(doing) {
@@ -360,7 +367,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Reads the configuration again. A mistake in it changes nothing.
+    /// Reads the configuration again; returns whether it changed. An invalid file changes nothing.
     fn reload(&mut self) -> bool {
         let settings = match Config::read(self.path).and_then(Settings::new) {
             Ok(settings) => settings,
@@ -380,7 +387,7 @@ impl Agent<'_> {
         true
     }
 
-    /// Returns to the settings before the last reload, where the kernel refuses the new ones.
+    /// Returns to the settings before the last reload, if recording with the new ones failed.
     fn go_back(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
         let Some(previous) = self.previous.take() else { return Err(error) };
         print_failure(&error, "the configuration goes back to what it was");
@@ -391,7 +398,7 @@ impl Agent<'_> {
     }
 }
 
-/// What the recorder counted since the part before, by event.
+/// The recorder's counters since the previous part, by event.
 fn counted(part: &Part, balance: &mut Balance) -> Option<(Meta, BTreeMap<u16, Ticks>)> {
     let recording = Recording::open(Cursor::new(&part.balance)).ok()?;
     let cpus =

@@ -1,4 +1,4 @@
-//! Serves the metrics, and hears signals: one thread.
+//! Serves the metrics and handles signals, in one thread.
 
 use super::config::HttpConfig;
 use super::metrics::Metrics;
@@ -15,23 +15,23 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What the agent is told to do.
+/// Orders to the agent's main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// By SIGINT or SIGTERM.
+    /// SIGINT or SIGTERM.
     Stop,
-    /// By SIGHUP: read the configuration again.
+    /// SIGHUP: read the configuration again.
     Reload,
-    /// The recorder has ended by itself.
+    /// The recorder has ended. Sent after every recording, requested or not.
     Ended,
 }
 
-/// The type of `OpenMetrics` text.
+/// Content type of `OpenMetrics` text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const LIMITS: Limits = Limits { connections: 16, time: Duration::from_secs(10) };
 
-/// Begins to listen, and passes on signals from now on.
+/// Starts to listen, and to forward signals as orders.
 ///
 /// # Errors
 /// If the address is taken, or signals cannot be caught.
@@ -53,7 +53,7 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
         ]
     };
     std::thread::Builder::new().name("fpprof-http".to_owned()).spawn(move || {
-        // What any user sends is parsed here.
+        // This thread parses requests of any local user.
         drop_capabilities("the thread that serves metrics");
         runtime.block_on(async {
             for (mut signal, order) in signals {
@@ -69,7 +69,7 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
     Ok(())
 }
 
-/// Gives up the capabilities of the calling thread.
+/// Drops the capabilities of the calling thread; a failure is only printed.
 pub(super) fn drop_capabilities(thread: &str) {
     if let Err(error) = give_up_capabilities() {
         print_message(&format!("fpprof: {thread} keeps its privileges: {error:#}"));

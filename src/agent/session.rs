@@ -1,4 +1,4 @@
-//! One recording of the machine, into memory.
+//! One recording of the machine into memory.
 
 use super::effort::Effort;
 use super::server::Order;
@@ -18,7 +18,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// A recording under way.
+/// A running recording.
 pub(super) struct Session {
     pub(super) feed: Feed,
     parser: Arc<dyn FileParser>,
@@ -26,15 +26,20 @@ pub(super) struct Session {
     recorder: JoinHandle<Result<Outcome, Error>>,
 }
 
-/// What was said already: each choice of ours once, however often the agent starts again.
-pub(super) type Said = Arc<Mutex<BTreeSet<String>>>;
+/// Messages that were printed: each choice of the recorder is printed once, however often recording restarts.
+pub(super) type Printed = Arc<Mutex<BTreeSet<String>>>;
 
 impl Session {
-    /// Starts to record. When the recorder ends by itself, `orders` says so.
+    /// Starts to record. When the recorder ends, [`Order::Ended`] is sent to `orders`.
     ///
     /// # Errors
-    /// If processes or threads cannot be started. What the kernel refuses, [`Self::end`] says.
-    pub(super) fn start(request: &Request, effort: Effort, orders: Sender<Order>, said: &Said) -> anyhow::Result<Self> {
+    /// If processes or threads cannot be started. Errors of the kernel are returned by [`Self::end`].
+    pub(super) fn start(
+        request: &Request,
+        effort: Effort,
+        orders: Sender<Order>,
+        printed: &Printed,
+    ) -> anyhow::Result<Self> {
         let parser = worker::parser(effort.mode)?;
         let request = Request {
             sampling: Sampling::FrequencyHz(effort.rate),
@@ -44,32 +49,32 @@ impl Session {
         };
         let stop = Arc::new(StopFlag::new().context("making a stop flag")?);
         let (sink, feed) = live::pair(None::<File>);
-        let (said, its_stop) = (Arc::clone(said), Arc::clone(&stop));
+        let (printed, its_stop) = (Arc::clone(printed), Arc::clone(&stop));
         let recorder = std::thread::Builder::new().name("fpprof-recorder".to_owned()).spawn(move || {
             let mut is_ready = false;
-            let mut hear = |update: Update<'_>| match update {
-                Update::Fallback(fallback) => say_once(&said, fallback.to_string()),
-                Update::Mode(choice) => say_once(&said, mode_choice(choice)),
+            let mut on_update = |update: Update<'_>| match update {
+                Update::Fallback(fallback) => print_once(&printed, fallback.to_string()),
+                Update::Mode(choice) => print_once(&printed, mode_choice(choice)),
                 Update::Progress(_) if std::mem::replace(&mut is_ready, true) => {}
                 Update::Progress(_) => notify(NotifyState::Ready),
             };
-            let outcome = fpprof_collector::record(&request, sink, &its_stop, &mut hear);
-            // Nobody hears it at the end.
+            let outcome = fpprof_collector::record(&request, sink, &its_stop, &mut on_update);
+            // While the agent ends, nobody receives it.
             let _ = orders.send(Order::Ended);
             outcome
         })?;
         Ok(Self { feed, parser, stop, recorder })
     }
 
-    /// The processes that parse files for the recorder.
+    /// The pids of the processes that parse files for the recorder.
     pub(super) fn parsers(&self) -> Vec<u32> {
         self.parser.pids()
     }
 
-    /// Ends the recording; what is left of it is in the feed then.
+    /// Ends the recording; its last samples are then in the feed.
     ///
     /// # Errors
-    /// If nothing could be recorded.
+    /// If recording failed.
     pub(super) fn end(self) -> anyhow::Result<(Feed, Outcome)> {
         self.stop.stop(nix::libc::SIGTERM);
         let outcome = self.recorder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -77,18 +82,18 @@ impl Session {
     }
 }
 
-/// Tells systemd; does nothing where none waits for it.
+/// Notifies systemd; does nothing unless it started the agent.
 pub(super) fn notify(state: NotifyState<'_>) {
     let _ = sd_notify::notify(&[state]);
 }
 
-fn say_once(said: &Said, words: String) {
-    if said.lock().unwrap_or_else(PoisonError::into_inner).insert(words.clone()) {
-        print_message(&format!("fpprof: {words}"));
+fn print_once(printed: &Printed, message: String) {
+    if printed.lock().unwrap_or_else(PoisonError::into_inner).insert(message.clone()) {
+        print_message(&format!("fpprof: {message}"));
     }
 }
 
-/// Says why something failed, and what comes of it.
+/// Prints an error and its consequence.
 pub(super) fn print_failure(error: &anyhow::Error, what: &str) {
     print_message(&format!("fpprof: {}; {what}", error_chain(error)));
 }

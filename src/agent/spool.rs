@@ -1,10 +1,10 @@
-//! What waits to be sent: a directory of requests to a collector, oldest first, of bounded size.
+//! The spool: a directory of requests to a collector, oldest first, of bounded size.
 //!
 //! ```text
-//! STORE/spool/1764165960000012-0-1043-HOST.otlp.gz     the first request of the interval that began then, with 1,043 samples
+//! STORE/spool/1764165960000012-000-1043-HOST.otlp.gz   the first request of the interval that began then, with 1,043 samples
 //! ```
 //!
-//! A request stays until a collector has answered it, over restarts of the agent as well.
+//! A request stays until a collector has answered it, across restarts of the agent.
 
 use super::store::{PARTIAL, Size, Store, make_dir, write_whole};
 use anyhow::Context as _;
@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The directory, and what is in it.
+/// The directory and its index.
 #[derive(Debug)]
 pub(super) struct Spool {
     dir: PathBuf,
@@ -25,13 +25,13 @@ pub(super) struct Spool {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Oldest first, without the one that is being sent.
+    /// Oldest first, without the one being sent.
     entries: VecDeque<Entry>,
-    /// All together, with the one that is being sent.
+    /// The total size, including the one being sent.
     size: Size,
 }
 
-/// A request that waits.
+/// A request in the spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     name: String,
@@ -39,21 +39,21 @@ pub(super) struct Entry {
     bytes: u64,
 }
 
-/// What became of requests that were to wait.
+/// The outcome of adding requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Added {
-    /// Samples of the oldest requests, which were removed to make room.
+    /// Samples of the oldest requests that were removed to make room.
     pub(super) removed: u64,
-    /// Samples that could not be written, and why.
+    /// Samples of requests that could not be written.
     pub(super) not_written: u64,
     pub(super) error: Option<String>,
 }
 
 impl Spool {
-    /// The spool of this machine in a store, with what an agent before left in it.
+    /// Opens this machine's spool in a store, with the requests that a previous agent left.
     ///
     /// # Errors
-    /// If its directory cannot be made or read.
+    /// If its directory cannot be created or read.
     pub(super) fn open(store: &Store, max_bytes: u64) -> anyhow::Result<Self> {
         let dir = store.path().join("spool");
         Self::of_dir(&dir, store.host(), max_bytes).with_context(|| dir.display().to_string())
@@ -79,7 +79,8 @@ impl Spool {
         Ok(Self { dir: dir.to_owned(), host: host.to_owned(), max_bytes, waiting: Mutex::new(waiting) })
     }
 
-    /// Puts the requests of the interval that began then behind the others, and removes the oldest where all take too much.
+    /// Appends the requests of the interval that began at this time, and removes the oldest while the total exceeds the
+    /// limit.
     pub(super) fn add(&self, start_unix_us: u64, requests: &[Request]) -> Added {
         let mut added = Added::default();
         for (number, Request { samples, body }) in requests.iter().enumerate() {
@@ -104,19 +105,19 @@ impl Spool {
         added
     }
 
-    /// Takes the oldest request, and reads it; gives what of it cannot be read as an error.
+    /// Takes the oldest request and reads its file.
     pub(super) fn take(&self) -> Option<(Entry, io::Result<Vec<u8>>)> {
         let entry = self.waiting().entries.pop_front()?;
         let body = std::fs::read(self.dir.join(&entry.name));
         Some((entry, body))
     }
 
-    /// A request that was taken is first again.
+    /// Puts a taken request back in front.
     pub(super) fn give_back(&self, entry: Entry) {
         self.waiting().entries.push_front(entry);
     }
 
-    /// Removes a request that was taken.
+    /// Removes the file of a taken request.
     ///
     /// # Errors
     /// If its file cannot be removed: the next agent sends it again.
@@ -166,8 +167,8 @@ mod tests {
         samples.iter().map(|&samples| Request { samples, body: vec![0; 100] }).collect()
     }
 
-    /// Check that requests come back oldest first, over a restart as well, that another machine's are left alone, and that what
-    /// a crash left half-written is removed.
+    /// Check that requests come back oldest first, also after a restart, that another machine's are left alone, and
+    /// that partial files of a crash are removed.
     #[test]
     fn requests_wait_in_order() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -190,7 +191,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path().join("spool")).expect("a directory").count(), 3);
     }
 
-    /// Check that the oldest go when there is no room, but not the one that is being sent, and that all of them are counted.
+    /// Check that the oldest are removed when there is no room, except the one being sent, and that all of them are
+    /// counted.
     #[test]
     fn the_oldest_make_room() {
         let dir = tempfile::tempdir().expect("a directory");

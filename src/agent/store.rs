@@ -1,7 +1,7 @@
-//! The store: a directory of Parquet files that any engine reads as they are.
+//! The store: a directory of plain Parquet files, readable by any engine.
 //!
-//! [`crate::tables`] says where each lies. A file is written beside its place and renamed, so that whoever reads sees all of it or
-//! nothing. What waits for a collector is in `STORE/spool`.
+//! [`crate::tables`] defines the paths. A file is written under a temporary name and renamed, so that readers see all
+//! of it or nothing. `STORE/spool` is the spool.
 
 use super::config::StoreConfig;
 use crate::tables::{Table, day_of, file_of};
@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use walkdir::WalkDir;
 
-/// The end of the names of files that are not complete; what a crash leaves is removed at the next start.
+/// Suffix of incomplete files; those left by a crash are removed at the next start.
 pub(super) const PARTIAL: &str = ".partial";
 
-/// Where tables go.
+/// The store's directory.
 #[derive(Debug)]
 pub(super) struct Store {
     config: StoreConfig,
     host: String,
 }
 
-/// What files take.
+/// Number and total size of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Size {
     pub(super) files: u64,
@@ -41,10 +41,10 @@ impl Size {
 }
 
 impl Store {
-    /// The store of this configuration, without what a crash left in it.
+    /// Opens the store of this configuration, and removes partial files that a crash left.
     ///
     /// # Errors
-    /// If its directory cannot be made or written.
+    /// If its directory cannot be created or written, or others may write to it.
     pub(super) fn open(config: &StoreConfig, host: &str) -> anyhow::Result<Self> {
         let store = Self { config: config.clone(), host: file_name(host) };
         let context = || format!("store {}", config.path.display());
@@ -52,7 +52,7 @@ impl Store {
             .iter()
             .try_for_each(|table| make_dir(&config.path.join(table.name())))
             .with_context(context)?;
-        // Others may write to it, too.
+        // Only this machine's: others may share the store.
         let own = format!("-{}.parquet{PARTIAL}", store.host);
         check_owner(&config.path).with_context(context)?;
         for (path, _, _) in store.files(|name| name.ends_with(&own)) {
@@ -61,10 +61,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes a table of the interval that began then.
+    /// Writes a table of the interval that began at this time.
     ///
     /// # Errors
-    /// If it cannot be written; nothing of it is left then.
+    /// If it cannot be written; no partial file is left.
     pub(super) fn write(&self, table: Table, start_unix_us: u64, bytes: &[u8]) -> anyhow::Result<()> {
         let dir = self.config.path.join(table.name()).join(day_of(start_unix_us)?);
         make_dir(&dir).with_context(|| dir.display().to_string())?;
@@ -76,12 +76,12 @@ impl Store {
         &self.config.path
     }
 
-    /// The name of the machine in the names of files.
+    /// The machine's name as used in file names.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
 
-    /// Removes what is too old, and the oldest files as long as all together are too large. Gives what is left.
+    /// Removes files that are too old, then the oldest while the total is too large. Returns the remaining size.
     ///
     /// # Errors
     /// If a file cannot be removed.
@@ -106,7 +106,7 @@ impl Store {
                 _ => {}
             }
             size.subtract(bytes);
-            // The last file of a day: any other stays.
+            // Fails unless this was the last file of the day.
             if let Some(day) = path.parent() {
                 let _ = std::fs::remove_dir(day);
             }
@@ -114,7 +114,7 @@ impl Store {
         failed.map_or(Ok(size), Err)
     }
 
-    /// Files of such names, with their times and sizes.
+    /// The files of both tables whose names match, with modification time and size.
     fn files(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<(PathBuf, SystemTime, u64)> {
         let tables = [Table::Stacks, Table::Counters].map(|table| self.config.path.join(table.name()));
         let entries = tables.iter().flat_map(|dir| WalkDir::new(dir).min_depth(2).max_depth(2)).flatten();
@@ -129,7 +129,7 @@ impl Store {
     }
 }
 
-/// Nobody else may write into the directory, or a link of theirs could lead elsewhere.
+/// Checks that nobody else may write into the directory: otherwise a symbolic link could redirect writes.
 fn check_owner(path: &Path) -> anyhow::Result<()> {
     let metadata = std::fs::metadata(path)?;
     let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0;
@@ -137,15 +137,15 @@ fn check_owner(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Only its owner may look at it: stacks say what programs do.
+/// Creates a directory that only its owner can read: stacks reveal what programs do.
 pub(super) fn make_dir(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Writes a file that has its name only once it is complete.
+/// Writes a file that gets its name only when complete.
 ///
 /// # Errors
-/// If it cannot be written; nothing of it is left then.
+/// If it cannot be written; no partial file is left.
 pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let partial = dir.join(format!("{name}{PARTIAL}"));
     let written = write_new(&partial, bytes).and_then(|()| std::fs::rename(&partial, dir.join(name)));
@@ -156,18 +156,18 @@ pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    // A file of this name is what a crash left, or what somebody else put there.
+    // An existing file was left by a crash, or put there by somebody else.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
-    // A file that has its name is complete, even if the machine loses power.
+    // So that a file under its final name is complete even after a power loss.
     file.sync_all()
 }
 
-/// A part of a file's name.
+/// The host name with all characters replaced that are unsafe in file names.
 fn file_name(host: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let name: String = host.chars().take(64).map(|c| if is_plain(c) { c } else { '_' }).collect();
@@ -191,8 +191,8 @@ mod tests {
         files.map(|entry| entry.path().strip_prefix(dir).expect("below").display().to_string()).collect()
     }
 
-    /// Check that a table lies under the day of its interval, that nothing half-written is left by a failure or a crash, and
-    /// that a name of a machine cannot lead out of the directory.
+    /// Check that a table is stored under the day of its interval, that no partial file is left by a failure or a
+    /// crash, and that a host name cannot lead out of the directory.
     #[test]
     fn tables_are_whole() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -203,14 +203,15 @@ mod tests {
         std::fs::write(&crashed, "x").expect("written");
         let again = self::store(dir.path(), 1 << 20);
         assert_eq!(names(dir.path()).len(), 1);
-        // A directory in the place of the file: it cannot be renamed over it.
+        // A directory is in the way: the file cannot be renamed over it.
         let taken = dir.path().join("store/counters/day=2026-11-26/120000.000000Z-a_host_1.parquet/x");
         std::fs::create_dir_all(taken).expect("made");
         again.write(Table::Counters, NOON_US, b"table").expect_err("not written");
         assert_eq!(names(dir.path()).len(), 1);
     }
 
-    /// Check that old files go, then the oldest while all are too large, and that their directories go with them.
+    /// Check that old files are removed, then the oldest while the total is too large, and that empty directories go
+    /// with them.
     #[test]
     fn old_tables_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -223,7 +224,7 @@ mod tests {
             File::options().write(true).open(name).and_then(|file| file.set_modified(modified)).expect("its time");
         }
         let at = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
-        // The first is too old, and then three are too large.
+        // The first is too old; the remaining three are too large.
         assert_eq!(store.remove_old(at(1101)).expect("removed"), Size { files: 2, bytes: 200 });
         let left = names(dir.path());
         assert!(left[0].contains("day=2026-11-28") && left[1].contains("day=2026-11-29"), "{left:?}");

@@ -1,4 +1,4 @@
-//! Where the page is served: to this machine only.
+//! Addresses the page is served at: of this machine only.
 
 use crate::http::Listener;
 use anyhow::{Context as _, ensure};
@@ -10,19 +10,19 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// An address that only this machine reaches.
+/// An address that only this machine can reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Listen {
     /// A port of a loopback address.
     Tcp(SocketAddr),
-    /// A socket in the file system.
+    /// A Unix socket in the file system.
     Unix(PathBuf),
 }
 
-/// Reads `127.0.0.1:PORT`, `[::1]:PORT`, `localhost:PORT` or `unix:PATH`.
+/// Parses `127.0.0.1:PORT`, `[::1]:PORT`, `localhost:PORT` or `unix:PATH`.
 ///
 /// # Errors
-/// What is wrong with it, and what to do instead.
+/// If it is none of these; the message says what to do instead.
 pub(crate) fn listen(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         let is_path = !path.is_empty();
@@ -46,7 +46,7 @@ pub(crate) fn listen(text: &str) -> Result<Listen, String> {
     Ok(Listen::Tcp(address))
 }
 
-/// A bound address; the file of a socket goes with it.
+/// A bound address; dropping it removes the file of a Unix socket.
 #[derive(Debug)]
 pub(super) enum Bound {
     Tcp(std::net::TcpListener),
@@ -54,7 +54,7 @@ pub(super) enum Bound {
 }
 
 impl Bound {
-    /// Begins to listen. Call it before there are threads.
+    /// Starts to listen. Call it before there are threads: it changes the umask.
     ///
     /// # Errors
     /// If the address is taken.
@@ -73,10 +73,10 @@ impl Bound {
         }
     }
 
-    /// The same for the runtime under which this is called.
+    /// Registers the listener with the current tokio runtime.
     ///
     /// # Errors
-    /// If it cannot be watched.
+    /// If it cannot be registered.
     pub(super) fn listener(&self) -> anyhow::Result<Listener> {
         Ok(match self {
             Self::Tcp(listener) => Listener::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?),
@@ -85,7 +85,7 @@ impl Bound {
     }
 }
 
-/// What to open.
+/// The address to open.
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -101,13 +101,13 @@ impl fmt::Display for Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // Somebody may have removed it.
+            // It may have been removed already.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// A socket that only its owner may connect to. One that a crash left is replaced.
+/// Binds a socket that only its owner may connect to. A stale one, left by a crash, is replaced.
 fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         let is_left = metadata.file_type().is_socket() && UnixStream::connect(path).is_err();
@@ -124,17 +124,20 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
 mod tests {
     use super::*;
 
-    /// Check that loopback addresses and sockets are taken, and that all others are refused with what to do.
+    /// Check that loopback addresses and Unix sockets are accepted, and that all others are refused with advice.
     #[test]
     fn only_this_machine_is_served() {
         for text in ["127.0.0.1:0", "127.1.2.3:80", "[::1]:7475", "localhost:1", "unix:/run/x"] {
             listen(text).expect(text);
         }
         for text in ["0.0.0.0:7475", "[::]:7475", "192.168.1.2:80"] {
-            assert!(listen(text).is_err_and(|words| words.contains("ssh -L") && words.contains("password")), "{text}");
+            assert!(
+                listen(text).is_err_and(|message| message.contains("ssh -L") && message.contains("password")),
+                "{text}"
+            );
         }
         for text in ["", "7475", "unix:", "127.0.0.1", "example.org:80"] {
-            assert!(listen(text).is_err_and(|words| words.starts_with("expected ")), "{text}");
+            assert!(listen(text).is_err_and(|message| message.starts_with("expected ")), "{text}");
         }
     }
 }

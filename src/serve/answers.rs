@@ -1,4 +1,4 @@
-//! One function for each question.
+//! Answers queries of the page, one function for each.
 
 use super::files::{Files, Unread};
 use super::parameters::{Asked, More, parse};
@@ -13,47 +13,48 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A question may take so long.
+/// The time limit of a query; checked before each file.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Files that cannot be read are named up to so many.
+/// The most unreadable files named in an answer; all are counted.
 const MAX_NAMED: usize = 20;
 
-/// Why there is no answer.
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// By what was asked; in words.
+    /// A parameter is invalid; the message names it.
     #[error("{0}")]
     Parameter(String),
-    /// There is no such question.
+    /// No such query.
     #[error("no such question; expected one of facets, flamegraph, functions, compare, quality and cost")]
     Unknown,
-    /// It takes too much.
+    /// The query would take too much time or memory.
     #[error("{0}")]
     TooMuch(String),
-    /// Nobody waits for it any more.
+    /// The client has gone.
     #[error("cancelled")]
     Cancelled,
-    /// It cannot be written.
+    /// The answer cannot be encoded.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
 }
 
-/// An answer under way.
+/// A query being answered.
 #[derive(Debug)]
 struct Answer<'a> {
     files: &'a Files,
     is_cancelled: &'a AtomicBool,
     began: Instant,
-    /// Files that were read, and those that could not be: a file counts once, however often it is looked at.
+    /// Names of files that were read, and of those that could not be: a query may read a file several times, but it
+    /// counts once.
     read: BTreeSet<String>,
     unread: BTreeSet<String>,
     unread_why: Vec<String>,
 }
 
-/// Answers a question, such as `flamegraph`.
+/// Answers a query, such as `flamegraph`, as JSON.
 ///
 /// # Errors
-/// If it is wrong, takes too much, or is cancelled.
+/// If it is invalid, takes too much, or is cancelled.
 pub(super) fn answer(
     files: &Files,
     question: &str,
@@ -92,7 +93,7 @@ impl Answer<'_> {
         self.write(about, &functions(&stacks))
     }
 
-    /// The stacks of one selection.
+    /// Adds up the stacks of one selection; also returns the answer's description.
     fn stacks(&mut self, asked: &Asked, tree: bool, functions: bool) -> Result<(Stacks, Value), Failure> {
         let (choice, unit) = self.chosen(&asked.filter, asked.unit)?;
         let mut stacks = Stacks::new(asked.wanted(unit, tree, functions))?;
@@ -149,8 +150,8 @@ impl Answer<'_> {
         self.each(Table::Stacks, &filter, &columns, true, |rows| stacks.add(side, rows))
     }
 
-    /// The event and the strategy of an answer, and what is added up: where the filter does not say, what suits. Of waits that is
-    /// how long they were.
+    /// The event, strategy and unit of an answer; what the filter leaves open is chosen by [`Facets`]. The default unit
+    /// is samples, but for waits their durations.
     fn chosen(&mut self, filter: &Filter, unit: Option<Unit>) -> Result<(Option<Choice>, Unit), Failure> {
         if let (Some(event), Some(strategy), Some(unit)) =
             (filter.only(Facet::Event), filter.only(Facet::Strategy), unit)
@@ -169,7 +170,10 @@ impl Answer<'_> {
         Ok(facets)
     }
 
-    /// Takes in the rows of all files of a range.
+    /// Passes the rows of all files of the range to `add`.
+    ///
+    /// A file that cannot be read is noted and skipped, so that one damaged file does not hide the others; cancellation
+    /// and the time limit are checked before each file.
     fn each(
         &mut self,
         table: Table,
@@ -185,8 +189,8 @@ impl Answer<'_> {
                 return Err(Failure::Cancelled);
             }
             if self.began.elapsed() > LIMIT {
-                let words = format!("it would take more than {} s: choose a shorter range of time", LIMIT.as_secs());
-                return Err(Failure::TooMuch(words));
+                let message = format!("it would take more than {} s: choose a shorter range of time", LIMIT.as_secs());
+                return Err(Failure::TooMuch(message));
             }
             let rows = self.files.rows(&found, columns, is_filtered.then_some(filter));
             match rows.and_then(|rows| Ok(rows.iter().try_for_each(&mut add)?)) {
@@ -207,7 +211,7 @@ impl Answer<'_> {
         }
     }
 
-    /// The answer, with what it is about.
+    /// Encodes the answer with its description and the files it came from.
     fn write(self, about: Value, answer: &impl Serialize) -> Result<Vec<u8>, Failure> {
         #[derive(Serialize)]
         struct Written<'a, A> {

@@ -1,4 +1,4 @@
-//! The files that answers come from: those of a store, or one table.
+//! The files that answers are computed from: those of a store, or one table.
 
 use crate::tables::{Table, start_of};
 use anyhow::ensure;
@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use walkdir::WalkDir;
 
-/// Where tables are.
+/// The location of tables.
 #[derive(Debug)]
 pub(crate) enum Files {
-    /// In the directory of a store.
+    /// The directory of a store.
     Store(PathBuf),
-    /// In one file, which has stacks only; with the name of what it was made of.
+    /// One file, which has stacks only, and the name of the recording it was made of.
     One(File, PathBuf),
 }
 
-/// A file of a range of time.
+/// A file that may have rows in the range of a filter.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Below the store's directory.
+    /// Path relative to the store's directory.
     pub(super) name: String,
     path: Option<PathBuf>,
 }
 
-/// Why a file gives no rows.
+/// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unread {
     #[error("{0}")]
@@ -39,10 +39,10 @@ pub(super) enum Unread {
 }
 
 impl Files {
-    /// The store in this directory.
+    /// Opens the store in this directory.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it is not a store.
     pub(crate) fn store(path: &Path) -> anyhow::Result<Self> {
         std::fs::read_dir(path)?;
         let has_tables = [Table::Stacks, Table::Counters].iter().any(|table| path.join(table.name()).is_dir());
@@ -50,7 +50,7 @@ impl Files {
         Ok(Self::Store(path.to_owned()))
     }
 
-    /// What the page calls it.
+    /// The name shown on the page.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Store(path) | Self::One(_, path) => path.display().to_string(),
@@ -62,8 +62,9 @@ impl Files {
         matches!(self, Self::Store(_))
     }
 
-    /// The files of a table whose intervals began in the range of a filter, in order of time; and of each directory that cannot
-    /// be looked into, why. Files whose names do not say when are among them: their rows do.
+    /// Lists the files of a table whose intervals began in the range of a filter, in order of time; also returns an
+    /// error for each directory that cannot be read. Files whose names have no time are included: their rows are
+    /// filtered.
     pub(super) fn found(&self, table: Table, filter: &Filter) -> (Vec<Found>, Vec<String>) {
         let Self::Store(store) = self else {
             let one = Found { name: self.name(), path: None };
@@ -81,7 +82,7 @@ impl Files {
                     found.push(Found { name, path: Some(entry.into_path()) });
                 }
                 Ok(_) => {}
-                // A store may have no counters, and retention removes days.
+                // A store may have no counters, and retention may remove a day meanwhile.
                 Err(error) if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) => {}
                 Err(error) => refused.push(error.to_string()),
             }
@@ -89,10 +90,10 @@ impl Files {
         (found, refused)
     }
 
-    /// Rows of a file.
+    /// Reads rows of a file.
     ///
     /// # Errors
-    /// If it is gone, or cannot be read.
+    /// If it is gone or damaged.
     pub(super) fn rows(
         &self,
         found: &Found,
@@ -104,12 +105,12 @@ impl Files {
             (Self::One(file, _), None) => file.try_clone()?,
             (Self::Store(_), None) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
         };
-        // What reads Parquet panics at some damaged files.
+        // The `parquet` crate panics on some damaged files.
         let rows = catch_unwind(AssertUnwindSafe(|| read(file, columns, filter)));
         Ok(rows.map_err(|_| Unread::Damaged)??)
     }
 
-    /// When the first interval began and the last one began, by the names of files: microseconds since 1970.
+    /// The starts of the first and of the last interval, from file names: microseconds since 1970.
     pub(super) fn span(&self) -> Option<[i64; 2]> {
         let Self::Store(store) = self else { return None };
         let tables = [Table::Stacks, Table::Counters].map(|table| store.join(table.name()));

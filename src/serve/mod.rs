@@ -1,12 +1,12 @@
-//! The page for a store or a recording: what `fpprof serve` shows.
+//! `fpprof serve`: the page for a store or a recording.
 //!
 //! ```text
 //! browser ── HTTP ──▶ server ── parameters ──▶ answers ── rows ──▶ fpprof_reports::store
 //!                     (one query at a time)      └── files of the range ◀── store or recording
 //! ```
 //!
-//! **Invariant:** nothing is kept from one query to the next. What cannot be read is named in the answer. The process has no
-//! privileges once it listens, and answers this machine only.
+//! **Invariant:** no state is kept between queries. Files that cannot be read are named in the answer. The process
+//! drops its privileges once it listens, and serves this machine only.
 
 mod address;
 mod answers;

@@ -1,22 +1,22 @@
-//! What is asked for, as it stands behind the `?` of an address.
+//! Query parameters of a URL.
 
 use fpprof_reports::store::{Chosen, Facet, Filter, Unit, Wanted};
 use jiff::Timestamp;
 
-/// What is asked for.
+/// Parsed query parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Asked {
-    /// Which rows; of a comparison, those on the right.
+    /// The filter; in a comparison, that of the right side.
     pub(super) filter: Filter,
-    /// Those on the left.
+    /// The filter of the left side.
     pub(super) before: Filter,
-    /// What is added up; `None` for what suits the event.
+    /// The unit; `None` for the event's default.
     pub(super) unit: Option<Unit>,
-    /// The function whose callers and callees are wanted.
+    /// The function whose callers and callees are requested.
     pub(super) chosen: Option<Chosen>,
 }
 
-/// What can be asked beside the filters.
+/// The parameters that a query accepts besides the filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum More {
     Nothing,
@@ -25,10 +25,10 @@ pub(super) enum More {
     Sides,
 }
 
-/// Reads parameters: names and values.
+/// Parses pairs of names and values.
 ///
 /// # Errors
-/// Which one is wrong, and what is expected.
+/// If one is invalid; the message names it and what is expected.
 pub(super) fn parse(pairs: &[(String, String)], more: More) -> Result<Asked, String> {
     let mut asked = Asked::default();
     let [mut common, mut before, mut after] = [const { Vec::new() }; 3];
@@ -58,7 +58,7 @@ pub(super) fn parse(pairs: &[(String, String)], more: More) -> Result<Asked, Str
     Ok(asked)
 }
 
-/// The filter of a side: its own parameters in place of those of both.
+/// The filter of a side: its own parameters replace the common ones of the same name.
 fn side(common: &[(&str, &String)], own: &[(&str, &String)], more: More) -> Result<Filter, String> {
     let is_replaced = |name: &str| own.iter().any(|(other, _)| *other == name);
     let pairs = common.iter().filter(|(name, _)| !is_replaced(name)).chain(own);
@@ -103,10 +103,10 @@ fn unit(value: &str) -> Result<Unit, String> {
     }
 }
 
-/// Sets a time, given as 2026-11-26T14:05:00Z or as seconds since 1970.
+/// Sets a time, given as 2026-11-26T14:05:00Z or as seconds since 1970. A second time for the same bound is an error.
 fn set_time(time: &mut Option<i64>, name: &str, value: &str) -> Result<(), String> {
     let seconds = value.parse::<f64>().ok().map(|seconds| seconds * 1e6).filter(|us| us.abs() < 1e17);
-    // Microseconds of some thousand years fit.
+    // 10¹⁷ µs are some 3,000 years; far below `i64::MAX`.
     #[expect(clippy::cast_possible_truncation, reason = "the range was checked")]
     let us = seconds.map(|us| us.round() as i64);
     let us = us.or_else(|| Some(value.parse::<Timestamp>().ok()?.as_microsecond()));
@@ -120,7 +120,7 @@ fn set_time(time: &mut Option<i64>, name: &str, value: &str) -> Result<(), Strin
 }
 
 impl Asked {
-    /// What is to be added up of stacks.
+    /// The request for [`fpprof_reports::store::Stacks`].
     pub(super) fn wanted(&self, unit: Unit, tree: bool, functions: bool) -> Wanted {
         Wanted { tree, functions, chosen: self.chosen.clone(), unit }
     }
@@ -135,7 +135,8 @@ mod tests {
         parse(&pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<Vec<_>>(), more)
     }
 
-    /// Check that times may be written in two ways, that names of a column add up, and that those of one side replace those of both.
+    /// Check that both formats of times are accepted, that several names of a column are alternatives, and that a
+    /// side's own parameters replace the common ones.
     #[test]
     fn parameters_are_filters() {
         let asked = parsed("from=1795694400&to=2026-11-26T12:01:00Z&host=a&host=", More::Nothing).unwrap();
@@ -150,10 +151,10 @@ mod tests {
         assert_eq!(asked.unit, Some(Unit::Weight));
     }
 
-    /// Check that each wrong parameter is named with what is expected.
+    /// Check that errors name the invalid parameter and what is expected.
     #[test]
     fn wrong_parameters_are_named() {
-        for (query, more, words) in [
+        for (query, more, message) in [
             ("from=yesterday", More::Nothing, "from: expected a time"),
             ("from=1e30", More::Nothing, "from: expected a time"),
             ("from=2&to=1", More::Nothing, "from: expected a time before"),
@@ -166,7 +167,7 @@ mod tests {
             ("before.event=off-cpu", More::Sides, "before.event: both sides"),
             ("before.hots=a", More::Sides, "hots: no such parameter"),
         ] {
-            assert!(parsed(query, more).is_err_and(|error| error.starts_with(words)), "{query}");
+            assert!(parsed(query, more).is_err_and(|error| error.starts_with(message)), "{query}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The server: checks requests, and has one question answered at a time.
+//! The HTTP server: checks requests, and answers one query at a time.
 
 use super::address::{Bound, Listen};
 use super::answers::{Failure, answer};
@@ -23,11 +23,11 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore};
 
-/// A browser opens six; a question and those that wait before it take a minute each at most.
+/// A browser opens six connections; a query and the [`MAX_WAITING`] before it take up to a minute each.
 const LIMITS: Limits = Limits { connections: 32, time: Duration::from_secs(600) };
-/// Questions that may wait for their turn.
+/// The most queries that may wait for their turn.
 const MAX_WAITING: usize = 8;
-/// The names of an answer may be anybody's: a browser takes it for nothing but what it is.
+/// Answers contain names chosen by others: these headers keep browsers from treating them as anything but data.
 const HEADERS: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::CACHE_CONTROL, "no-store"),
@@ -36,22 +36,24 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// What questions need.
+/// The server's state.
 struct Server {
     files: Files,
     page: Page,
-    /// One at a time, and those that wait.
+    /// Held by the query being answered.
     turn: Arc<Semaphore>,
+    /// Places for queries: one being answered, [`MAX_WAITING`] waiting.
     places: Semaphore,
 }
 
-/// Serves until SIGINT or SIGTERM; gives the exit status.
+/// Serves until SIGINT or SIGTERM; returns the exit status.
 ///
 /// # Errors
-/// If the address is taken, or privileges cannot be given up.
+/// If the address is taken, or privileges cannot be dropped.
 pub(crate) fn run(files: Files, listen: &Listen) -> anyhow::Result<u8> {
     let bound = Bound::new(listen)?;
-    // Before there are other threads: whatever is sent, and whatever files hold, is parsed from here on.
+    // Before other threads start, so that they inherit it: from here on the process parses requests and files it must
+    // not trust.
     give_up_capabilities()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let page = page(&files.name());
@@ -71,7 +73,7 @@ pub(crate) fn run(files: Files, listen: &Listen) -> anyhow::Result<u8> {
         stop.notified().await;
         anyhow::Ok(())
     })?;
-    // A question under way ends with the process.
+    // A query still running ends with the process.
     runtime.shutdown_background();
     Ok(DONE)
 }
@@ -90,14 +92,15 @@ async fn show(State(server): State<Arc<Server>>) -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], server.page.html.clone()).into_response()
 }
 
-/// Sets what every answer has, and refuses what does not come from this machine's own browser or programs.
+/// Adds the security headers to every answer, and refuses requests that do not come from this machine's own browser or
+/// programs.
 async fn protect(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
     let mut response = if request.method() != Method::GET {
         failed(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered")
     } else if !is_of_this_machine(request.headers()) {
-        let words = "the Host header names another machine: open the page as localhost or 127.0.0.1";
-        failed(StatusCode::FORBIDDEN, words)
+        let message = "the Host header names another machine: open the page as localhost or 127.0.0.1";
+        failed(StatusCode::FORBIDDEN, message)
     } else if is_api && is_of_another_page(request.headers()) {
         failed(StatusCode::FORBIDDEN, "another page asked")
     } else {
@@ -112,7 +115,8 @@ async fn protect(State(server): State<Arc<Server>>, request: Request, next: Next
     response
 }
 
-/// A page elsewhere can make its own name mean this machine; it cannot make a browser send another name than that.
+/// Whether the `Host` header names this machine. In DNS rebinding, a remote site resolves its own name to this
+/// machine's address, but the browser still sends that name.
 fn is_of_this_machine(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
@@ -124,13 +128,14 @@ fn is_of_this_machine(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Browsers say so since 2023.
+/// Whether a page of another origin sent the request. All major browsers send `Sec-Fetch-Site` since 2023; programs do
+/// not.
 fn is_of_another_page(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site");
     site.is_some_and(|site| site != "same-origin" && site != "none")
 }
 
-/// Sets the flag when nobody waits any more.
+/// Sets the flag when dropped: the client has gone, or has its answer.
 struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {
@@ -145,7 +150,7 @@ async fn ask(State(server): State<Arc<Server>>, Path(question): Path<String>, Ra
     let Ok(_place) = server.places.try_acquire() else {
         return failed(StatusCode::SERVICE_UNAVAILABLE, "too many questions at a time: try again");
     };
-    // It is never closed.
+    // The semaphore is never closed.
     let turn = Arc::clone(&server.turn).acquire_owned().await;
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let _waiting = Waiting(Arc::clone(&is_cancelled));
@@ -170,6 +175,6 @@ fn status(failure: &Failure) -> StatusCode {
     }
 }
 
-fn failed(status: StatusCode, words: &str) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], json!({ "error": words }).to_string()).into_response()
+fn failed(status: StatusCode, message: &str) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], json!({ "error": message }).to_string()).into_response()
 }
