@@ -1,4 +1,5 @@
-//! Programs and debug information from debuginfod servers, by build id, into the cache that all debuginfod clients share.
+//! Fetches programs and debug information from debuginfod servers, by build id, into the cache that all debuginfod
+//! clients share.
 //!
 //! # Sources
 //! debuginfod(8), "WEBAPI": `/buildid/BUILDID/debuginfo` and `/executable`; `debuginfod_find_debuginfo(3)`: environment variables,
@@ -18,14 +19,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use ureq::tls::{RootCerts, TlsConfig};
 
-/// How long to wait for a server that sends nothing, unless `DEBUGINFOD_TIMEOUT` says otherwise.
+/// Time limit for a server that sends nothing, unless `DEBUGINFOD_TIMEOUT` is set.
 const TIMEOUT_S: u64 = 90;
-/// And for a connection.
+/// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest file that is fetched.
+/// Files of this size or larger are not kept.
 const MAX_FILE_BYTES: u64 = 4 << 30;
 
-/// The servers of the environment.
+/// A client of the servers in `DEBUGINFOD_URLS`.
 #[derive(Debug)]
 pub(crate) struct Debuginfod {
     cache: PathBuf,
@@ -37,11 +38,11 @@ pub(crate) struct Debuginfod {
 struct State {
     /// Servers that have not failed.
     urls: Vec<String>,
-    /// What was asked for; a server that does not have it will not have it a moment later.
+    /// Files that were requested; they are not requested again.
     asked: BTreeSet<PathBuf>,
 }
 
-/// The files of this machine, and what debuginfod clients have fetched.
+/// Finds modules on this machine and in the cache of debuginfod clients.
 pub(crate) fn local_files() -> FileModules {
     let files = FileModules::new();
     match cache() {
@@ -50,7 +51,7 @@ pub(crate) fn local_files() -> FileModules {
     }
 }
 
-/// The directory of the cache; `None` without a home.
+/// The cache directory, as debuginfod clients choose it; `None` if no variable names one.
 fn cache() -> Option<PathBuf> {
     let of = |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
     let below = || {
@@ -65,10 +66,10 @@ fn urls() -> Vec<String> {
     urls.split_whitespace().map(|url| url.trim_end_matches('/').to_owned()).collect()
 }
 
-/// Checks that there is somebody to ask, and a place for the answers.
+/// Checks that there are servers and a cache directory.
 ///
 /// # Errors
-/// What is missing, and what to do.
+/// If one is missing; the message says which variable to set.
 pub(crate) fn check() -> anyhow::Result<()> {
     if urls().is_empty() {
         let words = "--debuginfod: set DEBUGINFOD_URLS to the servers to ask, such as https://debuginfod.debian.net or \
@@ -78,14 +79,16 @@ pub(crate) fn check() -> anyhow::Result<()> {
     cache().map(drop).ok_or_else(|| Usage("--debuginfod: set DEBUGINFOD_CACHE_PATH to a directory".to_owned()).into())
 }
 
-/// Where `--symfs` looks for a debug file of the cache: below `usr/lib/debug`, by its build id. `None` of other files.
+/// The path below a root directory where `--symfs` looks for a debug file of the cache, by its build id. `None` for
+/// other files.
 pub(crate) fn place_below_root(path: &Path) -> Option<PathBuf> {
     let (build_id, kind) = parts(&cache()?, path)?;
     let (dir, rest) = build_id.split_at_checked(2)?;
     (kind == "debuginfo").then(|| format!("usr/lib/debug/.build-id/{dir}/{rest}.debug").into())
 }
 
-/// The build id and the kind of a file of the cache. What asks may be a process that hostile files have taken over.
+/// Parses the path of a file in the cache into build id and kind. Strict, since the request may come from a process
+/// that hostile files have taken over.
 fn parts<'p>(cache: &Path, path: &'p Path) -> Option<(&'p str, &'p str)> {
     let mut parts = path.strip_prefix(cache).ok()?.iter().map(|part| part.to_str());
     let (build_id, kind) = (parts.next()??, parts.next()??);
@@ -95,7 +98,7 @@ fn parts<'p>(cache: &Path, path: &'p Path) -> Option<(&'p str, &'p str)> {
 }
 
 impl Debuginfod {
-    /// `None` where [`check`] fails.
+    /// Creates a client; `None` if there is no cache directory.
     pub(crate) fn new() -> Option<Self> {
         let timeout = std::env::var("DEBUGINFOD_TIMEOUT").ok().and_then(|seconds| seconds.parse().ok());
         let timeout = Some(Duration::from_secs(timeout.unwrap_or(TIMEOUT_S)));
@@ -111,7 +114,10 @@ impl Debuginfod {
         Some(Self { cache: cache()?, client: config.new_agent(), state })
     }
 
-    /// Fetches a file of the cache that is not there yet; does nothing for other paths. One thread at a time fetches.
+    /// Fetches a file of the cache unless it exists; does nothing for other paths. Only one thread fetches at a time.
+    ///
+    /// Each server is asked in turn until one has the file. A server that fails is not asked again: each failure may
+    /// cost the whole timeout.
     pub(crate) fn fetch(&self, path: &Path) {
         let Some((build_id, kind)) = parts(&self.cache, path) else { return };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +145,7 @@ impl Debuginfod {
         });
     }
 
-    /// Bytes that were fetched; `None` if the server does not have the file.
+    /// Downloads a file and returns its size; `None` if the server does not have it.
     fn download(&self, url: &str, path: &Path) -> anyhow::Result<Option<u64>> {
         let mut response = self.client.get(url).call()?;
         match response.status() {
@@ -150,7 +156,7 @@ impl Debuginfod {
         let dir = path.parent().context("a path in the cache")?;
         DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| dir.display().to_string())?;
         let (mut file, pending) = Pending::create(path)?;
-        // A file that is cut short could not be told from a whole one later.
+        // A truncated file could not be recognised later, so it must not be committed.
         let bytes = io::copy(&mut response.body_mut().as_reader().take(MAX_FILE_BYTES), &mut file)?;
         anyhow::ensure!(bytes < MAX_FILE_BYTES, "the file has more than {} GiB", MAX_FILE_BYTES >> 30);
         pending.commit()?;
@@ -162,7 +168,7 @@ impl Debuginfod {
 mod tests {
     use super::*;
 
-    /// Check that only files of the cache are asked for, by nothing but a build id.
+    /// Check that only files of the cache are requested, and only by build id.
     #[test]
     fn only_build_ids_are_asked_for() {
         let cache = Path::new("/cache");

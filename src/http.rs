@@ -1,4 +1,5 @@
-//! What every HTTP server of ours does: a few connections at a time, each for a while, and no privileges.
+//! The HTTP server shared by `fpprof agent` and `fpprof serve`: few connections at a time, each for a limited time, and
+//! no privileges.
 
 use anyhow::Context as _;
 use axum::Router;
@@ -13,21 +14,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
-/// A request comes within this time.
+/// Time limit for receiving the head of a request.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
-/// After a connection that could not be accepted.
+/// Pause after a failure to accept a connection, for instance for want of descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where connections come from.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// This machine, by a port.
+    /// A TCP port.
     Tcp(TcpListener),
-    /// This machine, by the name of a socket.
+    /// A Unix socket.
     Unix(UnixListener),
 }
 
-/// Most connections at a time, and how long each may last.
+/// The most connections at a time, and the longest time of each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) connections: usize,
@@ -46,12 +47,12 @@ impl Listener {
     }
 }
 
-/// Answers, a few connections at a time and each for a while: any user of this machine may connect, and none is to use up the
-/// descriptors of this process.
+/// Serves connections forever. Any user of this machine may connect, so their number and duration are limited: nobody
+/// can use up this process's descriptors.
 pub(crate) async fn serve(listener: &Listener, routes: &Router, limits: Limits) {
     let places = Arc::new(Semaphore::new(limits.connections));
     loop {
-        // It is never closed.
+        // The semaphore is never closed.
         let place = Arc::clone(&places).acquire_owned().await;
         let Ok(stream) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
@@ -61,16 +62,17 @@ pub(crate) async fn serve(listener: &Listener, routes: &Router, limits: Limits) 
         tokio::spawn(async move {
             let _place = place;
             let mut connection = http1::Builder::new();
-            // A connection that waits for another request, or whose request does not come, would take a place.
+            // An idle connection, or one whose request does not arrive, would occupy a place.
             connection.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(MAX_REQUEST_TIME);
             let answered = connection.serve_connection(TokioIo::new(stream), service);
-            // Who has gone or takes too long gets no more.
+            // A client that has gone or takes too long is dropped.
             let _ = tokio::time::timeout(limits.time, answered).await;
         });
     }
 }
 
-/// Gives up what this thread may do beyond other processes of its user, for good; so do the threads that it starts from now on.
+/// Drops all capabilities of this thread for good, and forbids gaining any by exec; threads that it starts later
+/// inherit both.
 ///
 /// # Errors
 /// If the kernel refuses.

@@ -1,4 +1,4 @@
-//! Opening and analysing a recording: what every subcommand that reads one shares.
+//! Opens and analyses a recording: shared by all subcommands that read one.
 
 use crate::debuginfod::{self, local_files};
 use crate::exit::Usage;
@@ -82,7 +82,7 @@ impl Only {
         }
     }
 
-    /// Whether times are asked for.
+    /// Whether a range of time is given.
     pub(crate) fn has_time(&self) -> bool {
         self.time.is_some()
     }
@@ -107,7 +107,7 @@ fn time_range(text: &str) -> Result<TimeRange, String> {
 }
 
 impl Source {
-    /// A recording of this machine.
+    /// A recording of this machine, with default options.
     pub(crate) fn here(file: &Path) -> Self {
         Self {
             file: file.to_owned(),
@@ -121,18 +121,18 @@ impl Source {
         }
     }
 
-    /// Analyses the recording under `strategies`; none asks for its defaults.
+    /// Analyses the recording under `strategies`; an empty slice means its defaults.
     ///
     /// # Errors
-    /// If the file cannot be read or is no recording, or a strategy is not supported by it.
+    /// If the file cannot be read or is not a recording, or does not support a strategy.
     pub(crate) fn analyse(&self, strategies: &[Strategy]) -> anyhow::Result<Analysis> {
         self.analyse_for(strategies, |_| {})
     }
 
-    /// The same, with what `ask` asks for.
+    /// Like [`Self::analyse`], with options changed by `ask`.
     ///
     /// # Errors
-    /// As [`Self::analyse`].
+    /// Those of [`Self::analyse`].
     pub(crate) fn analyse_for(
         &self,
         strategies: &[Strategy],
@@ -146,7 +146,7 @@ impl Source {
         analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
     }
 
-    /// What is asked for, of a recording that was made so.
+    /// The options of an analysis, for a recording with this metadata.
     pub(crate) fn options<'a>(&self, modules: &'a dyn Resolver, meta: &Meta) -> Options<'a> {
         let mut options = Options::new(modules);
         options.detail = self.detail();
@@ -157,7 +157,7 @@ impl Source {
         options
     }
 
-    /// How much is said of an address.
+    /// The detail of symbols.
     pub(crate) fn detail(&self) -> Detail {
         match (self.no_inline, self.lines) {
             (true, _) => Detail::Symbols,
@@ -166,15 +166,16 @@ impl Source {
         }
     }
 
-    /// Whether it was made where this program runs, under the same kernel.
+    /// Whether the recording was made on this machine, judged by its kernel release.
     pub(crate) fn is_this_machine(&self, meta: &Meta) -> bool {
         self.symfs.is_none() && is_this_kernel(&meta.host.kernel)
     }
 
-    /// The same for what counts one sample like another, which is wrong of waits.
+    /// Like [`Self::analyse`], for views that count samples. Waits are refused: their samples stand for different
+    /// durations.
     ///
     /// # Errors
-    /// As [`Self::analyse`]; if the samples are waits.
+    /// Those of [`Self::analyse`], and if the samples are waits.
     pub(crate) fn analyse_counted(&self, strategies: &[Strategy], page: bool) -> anyhow::Result<Analysis> {
         let analysis = self.analyse_for(strategies, |options| options.page = page)?;
         if analysis.summary.blocked_ns.is_some() {
@@ -185,7 +186,7 @@ impl Source {
         Ok(analysis)
     }
 
-    /// Where its modules are looked for.
+    /// The places to look for modules.
     pub(crate) fn modules(&self) -> Modules {
         let modules = Modules::new(match &self.symfs {
             Some(root) => local_files().with_root(root).from_another_machine(),
@@ -194,7 +195,7 @@ impl Source {
         if self.debuginfod { modules.with_debuginfod() } else { modules }
     }
 
-    /// What it may read, with the files that are written, under these strategies.
+    /// The files that the worker may open under these strategies, and the `outputs` it may write.
     pub(crate) fn files<'a>(&'a self, outputs: impl IntoIterator<Item = &'a Path>, strategies: &[Strategy]) -> Files {
         let reads = strategies.iter().any(|strategy| matches!(strategy, Strategy::Elfutils | Strategy::Libunwind));
         Files { reads, debuginfod: self.debuginfod, ..Files::new([self.file.as_path()], outputs) }
@@ -203,7 +204,7 @@ impl Source {
     /// Opens the recording.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it cannot be opened or is not a recording.
     pub(crate) fn open(&self) -> anyhow::Result<Recording<BufReader<File>>> {
         if self.debuginfod {
             debuginfod::check()?;
@@ -214,7 +215,7 @@ impl Source {
     }
 }
 
-/// Says what was damaged or missing, for commands that write something else than the summary.
+/// Prints damage and warnings, for commands whose output is not the summary.
 pub(crate) fn print_warnings(summary: &Summary) {
     for damage in &summary.damage {
         print_message(&format!("damaged  {damage}"));
@@ -224,7 +225,7 @@ pub(crate) fn print_warnings(summary: &Summary) {
     }
 }
 
-/// Whether a kernel release is the one that runs here.
+/// Whether this kernel release is running here.
 fn is_this_kernel(release: &str) -> bool {
     rustix::system::uname().release().to_bytes() == release.as_bytes()
 }

@@ -1,4 +1,4 @@
-//! Where the tables of a store lie in its directory.
+//! Paths of the tables in a store's directory.
 //!
 //! ```text
 //! STORE/stacks/day=2026-11-26/140500.000012Z-HOST.parquet      samples of the interval that began then, by stack
@@ -20,7 +20,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// Name of its directory.
+    /// Name of the table's directory.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stacks => "stacks",
@@ -29,18 +29,18 @@ impl Table {
     }
 }
 
-/// Name of the directory of an interval that began then.
+/// Name of the directory for an interval that began at this time.
 ///
 /// # Errors
-/// If there is no such time.
+/// If the time is out of range.
 pub(crate) fn day_of(start_unix_us: u64) -> Result<String, Error> {
     Ok(time(start_unix_us)?.strftime("day=%Y-%m-%d").to_string())
 }
 
-/// Name of its file.
+/// Name of the file for an interval that began at this time.
 ///
 /// # Errors
-/// If there is no such time.
+/// If the time is out of range.
 pub(crate) fn file_of(start_unix_us: u64, host: &str) -> Result<String, Error> {
     Ok(format!("{}-{host}.parquet", time(start_unix_us)?.strftime("%H%M%S%.6fZ")))
 }
@@ -49,7 +49,7 @@ fn time(unix_us: u64) -> Result<Timestamp, Error> {
     Timestamp::from_microsecond(i64::try_from(unix_us).unwrap_or(i64::MAX))
 }
 
-/// When the interval of a file began, microseconds since 1970; `None` if its name does not say.
+/// The start of a file's interval, microseconds since 1970; `None` if its name has no such time.
 pub(crate) fn start_of(path: &Path) -> Option<i64> {
     let day = path.parent()?.file_name()?.to_str()?.strip_prefix("day=")?;
     let (time, _) = path.file_name()?.to_str()?.split_once("Z-")?;
@@ -61,7 +61,7 @@ pub(crate) fn start_of(path: &Path) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Check that the name of a file says when its interval began, to the microsecond, and that other names say nothing.
+    /// Check that file names give the start of the interval to the microsecond, and that other names give none.
     #[test]
     fn names_say_when() {
         for began in [1_795_694_400_000_000, 1_795_694_459_000_012, 1_795_737_599_999_999] {

@@ -1,5 +1,5 @@
-//! Taking out of a recording under way what samples to come cannot need: the events of processes and threads that are over,
-//! and the bytes of files that only they had mapped.
+//! Removes from a running recording what later samples cannot need: the events of processes and threads that have
+//! ended, and the bytes of files that only they had mapped.
 
 use crate::worker::memory_file;
 use fpprof_recording::compiled::Compiled;
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::sync::Arc;
 
-/// A block of a recording. Parts share it: copies of megabytes would stay in the allocator's hands.
+/// A block of a recording, shared between parts: the allocator would keep the memory of copied megabytes.
 pub(super) type Block = (BlockKind, Arc<[u8]>);
 
-/// Keeps each block it is given.
+/// Collects the blocks written to it.
 #[derive(Debug, Default)]
 struct BlockSink(Vec<Block>);
 
@@ -27,10 +27,13 @@ impl Write for BlockSink {
     }
 }
 
-/// The recording anew, with the events that samples to come can need, and without samples.
+/// Rewrites the recording without samples, with only the events that later samples can need.
+///
+/// Reads the events three times: to find which processes and threads are alive, which files their mappings refer to,
+/// and to write the events that are needed. `Recording` reads from a file, hence the memory file.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the recording cannot be read.
 pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Vec<Block>> {
     let mut file = memory_file("fpprof-events")?;
     blocks.iter().try_for_each(|(_, block)| file.write_all(block))?;
@@ -60,7 +63,7 @@ pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Vec<Block>> {
     Ok(writer.into_inner().0)
 }
 
-/// Visits the process events with their numbers.
+/// Visits the process events, numbered from 0.
 fn in_order<R: Read + Seek>(
     recording: &mut Recording<R>,
     mut visit: impl FnMut(&Sideband, u64),
@@ -72,7 +75,7 @@ fn in_order<R: Read + Seek>(
     })
 }
 
-/// Which events are needed.
+/// Decides which events are needed.
 #[derive(Debug)]
 struct Needed {
     since: BTreeMap<u32, u64>,
@@ -96,7 +99,7 @@ impl Needed {
     }
 }
 
-/// The files that are mapped still.
+/// The files that needed mappings refer to.
 #[derive(Debug, Default)]
 struct Files {
     mapped: BTreeSet<(u32, u32, u64)>,
@@ -109,8 +112,8 @@ impl Files {
         }
     }
 
-    /// Whether the bytes of a module are needed: the kernel's own are those of no file. Those of a file may come after the last
-    /// process that had it mapped is over.
+    /// Whether the bytes of a module are needed. Inode 0 is the kernel's own code, which is always needed. A file's
+    /// bytes may be recorded after the last process that mapped it has ended; they are dropped too.
     fn has(&self, identity: &FileIdentity) -> bool {
         identity.inode == 0 || self.mapped.contains(&file_of(identity))
     }
@@ -120,10 +123,11 @@ fn file_of(identity: &FileIdentity) -> (u32, u32, u64) {
     (identity.dev_major, identity.dev_minor, identity.inode)
 }
 
-/// From which event on each thread is needed that was made or ended.
+/// For each thread that was created or has exited, the number of the first event that is still needed; `u64::MAX` for
+/// none.
 type Threads = BTreeMap<u32, u64>;
 
-/// The thread that an event is about, and nothing else.
+/// The thread of an event that concerns a single thread.
 fn thread_of(event: &Sideband) -> Option<u32> {
     match event {
         Sideband::Fork(fork) if fork.pid == fork.parent_pid => Some(fork.tid),
@@ -133,26 +137,27 @@ fn thread_of(event: &Sideband) -> Option<u32> {
     }
 }
 
-/// Who is alive, and from whom they have what they map.
+/// Which processes and threads are alive, and from which parents their mappings were inherited.
 #[derive(Debug, Default)]
 struct Liveness {
     threads: Threads,
-    /// Threads that were made and have not ended, by process.
+    /// Threads that were created and have not exited, by process.
     alive: BTreeMap<u32, BTreeSet<u32>>,
-    /// Processes whose first thread has ended.
+    /// Processes whose first thread has exited.
     dead: BTreeSet<u32>,
     seen: BTreeSet<u32>,
-    /// Last exec of a process.
+    /// Number of the last exec of a process.
     exec: BTreeMap<u32, u64>,
-    /// Its parent, and when it was forked.
+    /// The parent of a process, and the number of the fork.
     parent: BTreeMap<u32, (u32, u64)>,
 }
 
 impl Liveness {
     fn note(&mut self, event: &Sideband, n: u64) {
         match event {
-            // What maps something is not over: its first thread may have ended before others, or another thread executed a
-            // program, or the program is setuid, of which the kernel says an exit first.
+            // A process that maps something is alive even if an exit came first: its first thread may have exited
+            // before others, another thread may have executed a program, or the program is setuid, for which the kernel
+            // reports an exit first.
             Sideband::Mmap(Mmap { pid, .. }) | Sideband::Cgroup(Cgroup { pid, .. }) => {
                 self.seen.insert(*pid);
                 self.dead.remove(pid);
@@ -186,12 +191,16 @@ impl Liveness {
         }
     }
 
-    /// The living from their last exec on; where that was not after their fork, all of those they come from as well.
+    /// For each process whose events are needed, the number of the first needed one.
+    ///
+    /// A living process needs its events from its last exec on. If it has not executed a program since its fork, its
+    /// mappings are inherited, so the events of its ancestors are needed as well.
     fn needed(&self) -> BTreeMap<u32, u64> {
         let mut needed = BTreeMap::new();
         let has_threads = |pid: &u32| self.alive.get(pid).is_some_and(|alive| !alive.is_empty());
         for &pid in self.seen.iter().filter(|&pid| !self.dead.contains(pid) || has_threads(pid)) {
-            // Of an ancestor all counts that was before the fork, its own exec ends the search if it was.
+            // Of an ancestor, all events before the fork are needed; an exec of its own before the fork ends the
+            // search.
             let (mut pid, mut before) = (pid, u64::MAX);
             loop {
                 let exec = self.exec.get(&pid).copied().filter(|&exec| exec < before);

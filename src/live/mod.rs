@@ -1,8 +1,9 @@
-//! A recording under way, for those that look at it while it goes on: `fpprof top` each second, `fpprof agent` at the end of
+//! A recording in memory that is read while it goes on: by `fpprof top` each second, by `fpprof agent` at the end of
 //! each interval.
 //!
-//! Takes the blocks that the collector writes; gives parts, each a recording of its own: the process events that still
-//! matter, and the samples since the part before. No stack byte reaches a disk.
+//! The collector writes blocks into a sink; the reader takes parts, each a recording of its own: the process events
+//! that still matter, and the samples since the previous part. No stack bytes reach a disk, unless `fpprof top` also
+//! writes a file.
 
 mod compact;
 mod stream;

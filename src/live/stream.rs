@@ -1,4 +1,4 @@
-//! A recording under way, in memory: all process events that still matter, and the samples since the last look.
+//! A running recording in memory: all process events that still matter, and the samples since the last part.
 
 use super::compact::{Block, without_the_dead};
 use fpprof_recording::{BlockKind, block_items, block_kind};
@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Bytes of samples that wait for the next part; what comes beyond is left out, and counted.
+/// The most bytes of samples kept for the next part; further blocks are left out and counted.
 const MAX_SAMPLE_BYTES: usize = 32 << 20;
-/// Bytes of process events that are kept, after what is over has been taken out.
+/// The most bytes of process events kept after compaction.
 const MAX_EVENT_BYTES: usize = 64 << 20;
-/// The first time process events are gone through for what is over; after that, whenever they have doubled.
+/// Bytes of process events at which they are first compacted; afterwards, whenever they have doubled.
 const COMPACT_AT: usize = 4 << 20;
 
-/// What the collector writes into: keeps blocks for the next part, and passes them on.
+/// The collector's end: keeps blocks for the next part, and copies them to a file if there is one.
 #[derive(Debug)]
 pub(crate) struct Sink<W> {
     shared: Arc<Shared>,
@@ -32,48 +32,49 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Blocks {
-    /// In the order they came, which the format demands.
+    /// In order of arrival, which the format requires.
     kept: Vec<Block>,
     sample_bytes: usize,
     event_bytes: usize,
     compact_at: usize,
-    /// Blocks that found no room, and the samples in them: those before the last balance, and those behind it.
+    /// Left out for want of room, up to the last balance.
     left_out: LeftOut,
+    /// Left out since the last balance.
     left_out_since: LeftOut,
-    /// The last block with the balance.
+    /// The last block with a balance.
     balance: Option<Vec<u8>>,
-    /// Blocks up to the last one with the balance: what came behind it, a later balance counts.
+    /// Number of blocks in `kept` that the last balance counts; later ones are counted by a later balance.
     n_counted: usize,
     has_new_balance: bool,
     is_ready: bool,
     is_over: bool,
 }
 
-/// What found no room.
+/// Blocks of samples or events that were left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct LeftOut {
     blocks: u64,
     samples: u64,
 }
 
-/// Both ends; `file` gets a copy of everything.
+/// Creates both ends; `file`, if any, receives a copy of everything.
 pub(crate) fn pair<W: Write>(file: Option<W>) -> (Sink<W>, Feed) {
     let shared = Arc::new(Shared::default());
     (Sink { shared: Arc::clone(&shared), file }, Feed(shared))
 }
 
-/// What came of a recording since the last look.
+/// The blocks of a recording since the previous part.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// A recording without an end, which opens like any.
+    /// A recording without an end block, which is valid.
     blocks: Vec<Arc<[u8]>>,
-    /// Blocks of samples or events that were left out, for want of room.
+    /// Blocks of samples or events that were left out for want of room.
     pub(crate) left_out: u64,
-    /// Samples in it.
+    /// Samples in the blocks.
     pub(crate) samples: u64,
     /// Samples in the blocks that were left out.
     pub(crate) samples_left_out: u64,
-    /// A recording without samples, that says the balance since the recorder began; empty where nothing said it yet.
+    /// A recording without samples that holds the balance since the recorder started; empty if there is none yet.
     pub(crate) balance: Vec<u8>,
 }
 
@@ -86,14 +87,14 @@ impl Part {
         self.blocks.iter().try_for_each(|block| out.write_all(block))
     }
 
-    /// The recording in memory.
+    /// The recording as bytes.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.blocks.concat()
     }
 }
 
 impl<W: Write> Write for Sink<W> {
-    /// Takes a whole block, as the writer of recordings gives it.
+    /// Accepts one whole block, as `RecordingWriter` writes it.
     fn write(&mut self, block: &[u8]) -> io::Result<usize> {
         if let Some(file) = &mut self.file {
             file.write_all(block)?;
@@ -104,7 +105,7 @@ impl<W: Write> Write for Sink<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), Write::flush)?;
-        // What comes before the balance of it is not ready.
+        // Once there are balances, a part is ready only when its balance has been written.
         let mut blocks = self.shared.lock();
         if blocks.balance.is_none() || std::mem::take(&mut blocks.has_new_balance) {
             blocks.is_ready = true;
@@ -116,31 +117,31 @@ impl<W: Write> Write for Sink<W> {
 
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Blocks> {
-        // Blocks are whole or not there, whoever panicked.
+        // Blocks are added whole, so a panic elsewhere leaves them consistent.
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Feed {
-    /// Nothing more will come.
+    /// Marks the end of the recording.
     pub(crate) fn end(&self) {
         let mut blocks = self.0.lock();
         (blocks.is_ready, blocks.is_over) = (true, true);
         self.0.changed.notify_all();
     }
 
-    /// What the last balance counts, and no part has had; `None` where there is no balance yet.
+    /// Takes what the last balance counts and no part has had; `None` before the first balance.
     pub(crate) fn take(&self) -> Option<Part> {
         let mut blocks = self.0.lock();
         blocks.balance.is_some().then(|| blocks.take())
     }
 
-    /// Whether samples should be taken soon, or there is no room for all of them.
+    /// Whether more than half of the room for samples is used, so that a part should be taken soon.
     pub(crate) fn is_half_full(&self) -> bool {
         self.0.lock().sample_bytes > MAX_SAMPLE_BYTES / 2
     }
 
-    /// Waits until a second's worth is there; `None` at the end.
+    /// Waits for the next flush, which the collector does each second, and takes a part; `None` at the end.
     pub(crate) fn next(&self) -> Option<Part> {
         let mut blocks = self.0.lock();
         while !blocks.is_ready {
@@ -175,7 +176,7 @@ impl Blocks {
         self.kept.push((kind, block.into()));
     }
 
-    /// What is there now, the last balance is of.
+    /// Marks all blocks so far as counted by the last balance.
     fn count(&mut self) {
         self.n_counted = self.kept.len();
         let LeftOut { blocks, samples } = std::mem::take(&mut self.left_out_since);
@@ -183,7 +184,10 @@ impl Blocks {
         self.left_out.samples += samples;
     }
 
-    /// The samples that the last balance counts, with all process events, as one recording; the samples are gone then.
+    /// Takes the samples that the last balance counts, with all process events, as one recording; the samples are then
+    /// removed.
+    ///
+    /// Samples after that balance stay for the next part, so that the samples of each part match its balance exactly.
     fn take(&mut self) -> Part {
         if self.balance.is_none() {
             self.count();
@@ -201,7 +205,7 @@ impl Blocks {
         let rest = self.kept.split_off(n_counted);
         self.kept.retain(|(kind, _)| !is_sample(*kind));
         if self.event_bytes > self.compact_at.max(COMPACT_AT) {
-            // No sample behind the balance is of a process that was over before it.
+            // No sample after the balance belongs to a process that ended before it.
             self.compact();
             self.compact_at = 2 * bytes_of(&self.kept, BlockKind::Sideband);
         }
@@ -212,9 +216,9 @@ impl Blocks {
         Part { blocks, left_out: left_out.blocks, samples, samples_left_out: left_out.samples, balance }
     }
 
-    /// Takes out the events of processes and threads that are over.
+    /// Removes the events of processes and threads that have ended.
     fn compact(&mut self) {
-        // What cannot be read stays as it is, up to the limit.
+        // Events that cannot be read are kept, up to the limit.
         if let Ok(compacted) = without_the_dead(&self.kept) {
             self.kept = compacted;
         }

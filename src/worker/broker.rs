@@ -1,4 +1,4 @@
-//! The privileged side: opens what the worker may have.
+//! The privileged side: opens files that the worker may have.
 
 use super::files::{Files, KERNEL_NAMES};
 use super::message::{Reply, Request, receive, send};
@@ -13,13 +13,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// The next part of a recording under way: in a file, with the number of blocks that found no room. `None` at the end.
+/// Returns the next part of a running recording, as a file and the number of blocks left out of it. `None` at the end.
 pub(crate) type Parts<'a> = &'a mut dyn FnMut() -> Option<(File, u64)>;
 
-/// Answers until the worker has ended.
+/// Answers requests until the worker has ended.
 ///
 /// # Errors
-/// If a request cannot be parsed or answered.
+/// If a request cannot be parsed or a reply cannot be sent.
 pub(crate) fn serve(socket: &OwnedFd, files: &Files, parts: Parts<'_>) -> io::Result<()> {
     let modules = FileModules::new();
     let debuginfod = files.debuginfod.then(Debuginfod::new).flatten();
@@ -37,6 +37,7 @@ pub(crate) fn serve(socket: &OwnedFd, files: &Files, parts: Parts<'_>) -> io::Re
     Ok(())
 }
 
+/// Answers one request. `pending` keeps the file of [`Request::Create`] until [`Request::Commit`] gives it its name.
 pub(super) fn answer(
     request: Request,
     files: &Files,
@@ -78,8 +79,8 @@ pub(super) fn answer(
     }
 }
 
-/// An ELF file, or what the command line names. The worker may have been taken over by what it parses: it gets no other
-/// file's bytes.
+/// Opens a module: an ELF file, or a file named on the command line or known by name. The worker may have been taken
+/// over by the files it parses, so it gets no other file's bytes.
 fn module(path: &Path, only: Option<Inode>, files: &Files, modules: &FileModules) -> Result<(File, Reply), Missing> {
     let (mut file, stat) = modules.open_file(path, only)?;
     if let Some(names) = files.kernel_names.as_ref().filter(|_| path == Path::new(KERNEL_NAMES)) {

@@ -1,4 +1,4 @@
-//! The worker's side: asks for what it cannot open.
+//! The worker's side: asks the broker for files that it cannot open itself.
 
 use super::message::{Made, Reply, Request, receive, send};
 use fpprof_analysis::modules::{Inode, Missing, Opened};
@@ -11,18 +11,18 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
 
-/// The connection to the broker: standard input. One thread at a time asks.
+/// The connection to the broker, at standard input. One request at a time: threads take turns.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     one: Mutex<()>,
 }
 
-/// Makes this process a worker, whose broker is at standard input.
+/// Makes this process a worker whose broker is at standard input.
 pub(super) fn connect() {
     CLIENT.get_or_init(Client::default);
 }
 
-/// The connection to the broker, in a worker.
+/// The connection to the broker; `None` unless this process is a worker.
 pub(crate) fn client() -> Option<&'static Client> {
     CLIENT.get()
 }
@@ -35,15 +35,15 @@ impl Client {
         answered.ok_or_else(|| anyhow::anyhow!("the process that opens files has ended"))
     }
 
-    /// A file that [`Client::commit`] gives its name.
+    /// Creates a file that gets its name by [`Client::commit`].
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If it cannot be created.
     pub(crate) fn create(&self, path: &Path) -> anyhow::Result<File> {
         self.file(&Request::Create(bytes_of(path)))
     }
 
-    /// Gives the created file, now complete, its name.
+    /// Gives the created file its name, now that it is complete.
     ///
     /// # Errors
     /// If it cannot be renamed.
@@ -54,7 +54,7 @@ impl Client {
         }
     }
 
-    /// The file of a new recording.
+    /// Creates the file of a new recording.
     ///
     /// # Errors
     /// If it cannot be created.
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// The next part of a recording under way, and how many blocks found no room in it. `None` at the end.
+    /// The next part of a running recording, and how many blocks were left out of it. `None` at the end.
     ///
     /// # Errors
     /// If the broker is gone.
@@ -115,10 +115,10 @@ pub(crate) fn open_input(path: &Path) -> anyhow::Result<File> {
     }
 }
 
-/// The standard input that the command was given.
+/// The standard input of the command: in a worker it is the broker's, since the worker's own is the socket.
 ///
 /// # Errors
-/// If the broker does not hand it over.
+/// If the broker refuses it.
 pub(crate) fn standard_input() -> anyhow::Result<Box<dyn Read>> {
     Ok(match client() {
         Some(_) => Box::new(open_input(Path::new("-"))?),

@@ -1,4 +1,4 @@
-//! What a command may ask for.
+//! The files a worker may ask the broker for.
 
 use super::process::memory_file;
 use std::fs::File;
@@ -8,40 +8,40 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a command may ask for besides ELF files.
+/// The files that a command's worker may ask for besides ELF files, and its limits.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Files {
-    /// Opened for reading, whatever they are. `-` is standard input.
+    /// Files opened for reading, of any kind. `-` is standard input.
     pub(crate) inputs: Vec<PathBuf>,
-    /// Written.
+    /// Files opened for writing.
     pub(crate) outputs: Vec<PathBuf>,
-    /// It opens files for reading itself: the libraries of the strategies `elfutils` and `libunwind` do.
+    /// The worker opens files for reading itself: the libraries of the strategies `elfutils` and `libunwind` do.
     pub(crate) reads: bool,
-    /// It calls [`confine`](super::confine()) itself, once it has run what it must.
+    /// The worker calls [`confine`](super::confine()) itself, after the system calls that it needs first.
     pub(crate) confines_itself: bool,
-    /// What is missing is fetched from debuginfod servers.
+    /// Missing modules are fetched from debuginfod servers.
     pub(crate) debuginfod: bool,
-    /// A copy of the names of the kernel's functions, for workers that come one after the other.
+    /// A copy of `/proc/kallsyms`, shared by successive workers.
     pub(crate) kernel_names: Option<Arc<KernelNames>>,
-    /// Most bytes that it writes into a file; `None` for no limit.
+    /// The most bytes that the worker may write into a file; `None` for no limit.
     pub(crate) max_file_bytes: Option<u64>,
-    /// It works as long as a recording goes on, which may be for ever.
+    /// The worker has no limit of CPU time: it runs as long as a recording, which may be forever.
     pub(crate) goes_on: bool,
 }
 
-/// What `/proc/kallsyms` said. The kernel takes tens of milliseconds to write it.
+/// A cached copy of `/proc/kallsyms`: the kernel takes tens of milliseconds to write it.
 #[derive(Debug, Default)]
 pub(crate) struct KernelNames {
     copied: Mutex<Option<(Instant, File)>>,
 }
 
-/// Where the kernel names its functions.
+/// The kernel's symbol table.
 pub(super) const KERNEL_NAMES: &str = "/proc/kallsyms";
-/// A copy is used for so long: modules may be loaded.
+/// How long a copy is used: kernel modules may be loaded.
 const COPY_LASTS: Duration = Duration::from_secs(600);
 
 impl KernelNames {
-    /// The copy, made from `original` if there is none or an old one; each file has a position of its own.
+    /// Opens the copy, renewed from `original` if missing or too old. Each returned file has its own position.
     ///
     /// # Errors
     /// If it cannot be copied.
@@ -62,7 +62,7 @@ impl KernelNames {
 }
 
 impl Files {
-    /// These inputs and outputs.
+    /// Allows these inputs and outputs.
     pub(crate) fn new<'a>(
         inputs: impl IntoIterator<Item = &'a Path>,
         outputs: impl IntoIterator<Item = &'a Path>,
@@ -75,7 +75,7 @@ impl Files {
         }
     }
 
-    /// None, for a worker that calls [`confine`](super::confine()) itself.
+    /// Allows no files, for a worker that calls [`confine`](super::confine()) itself.
     pub(crate) fn confined_by_itself() -> Self {
         Self { confines_itself: true, goes_on: true, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! The files of modules, wherever this process may open them.
+//! Opens the files of modules, directly or through the broker.
 
 use super::client::client;
 use crate::debuginfod::Debuginfod;
@@ -8,7 +8,7 @@ use fpprof_recording::model::BuildId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The modules of the file system, which a worker asks the broker for.
+/// Resolves modules in the file system; in a worker, the broker opens them.
 #[derive(Debug, Clone)]
 pub(crate) struct Modules {
     files: FileModules,
@@ -20,7 +20,7 @@ impl Modules {
         Self { files, debuginfod: None }
     }
 
-    /// Fetches what is missing. In a worker the broker does.
+    /// Also fetches missing modules from debuginfod servers. Does nothing in a worker, whose broker fetches.
     pub(crate) fn with_debuginfod(mut self) -> Self {
         self.debuginfod = Debuginfod::new().filter(|_| client().is_none()).map(Arc::new);
         self

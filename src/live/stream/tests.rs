@@ -1,4 +1,4 @@
-//! Recordings in memory.
+//! Tests of recordings in memory.
 
 use super::*;
 use fpprof_recording::compiled::Compiled;
@@ -69,7 +69,7 @@ fn thread_exit(pid: u32, tid: u32) -> Sideband {
     Sideband::Exit(Exit { time_ns: 1, pid, tid })
 }
 
-/// The blocks of a recording.
+/// The blocks of a recording written by `write`.
 fn blocks_of(write: impl FnOnce(&mut RecordingWriter<Sink<Vec<u8>>>)) -> Vec<Block> {
     let (sink, feed) = pair(None);
     let mut writer = RecordingWriter::new(sink, &meta()).expect("a sink that takes all");
@@ -86,8 +86,8 @@ fn opened(part: Part) -> (Vec<Sideband>, usize) {
     (events, samples)
 }
 
-/// Check that each second has its own samples and all events so far, that the file gets everything, and that the end is
-/// seen.
+/// Check that each part has its own samples and all events so far, that the file gets everything, and that the end is
+/// noticed.
 #[test]
 fn seconds_have_their_samples_and_all_events() {
     let mut file = Vec::new();
@@ -112,15 +112,15 @@ fn seconds_have_their_samples_and_all_events() {
     assert_eq!(samples, 6);
 }
 
-/// Check that a part has exactly the samples that the last balance counts, those behind it come with the next, also when what
-/// is over is taken out in between, and that the part says the balance.
+/// Check that a part has exactly the samples that the last balance counts, that later ones come with the next part,
+/// even if events are compacted in between, and that the part holds the balance.
 #[test]
 fn parts_end_with_a_balance() {
     let (sink, feed) = pair::<Vec<u8>>(None);
     let mut writer = RecordingWriter::new(sink, &meta()).expect("a sink that takes all");
     let sample = Sample { user_fp: Vec::new(), kernel: vec![1 << 63], ..Sample::default() };
     writer.sideband(&mmap(1, 4096)).expect("an event");
-    // More than is gone through at once, of a process that is over.
+    // Enough events to trigger compaction, of a process that then ends.
     let Sideband::Mmap(mapping) = mmap(2, 4096) else { panic!("a mapping") };
     for _ in 0..2 * COMPACT_AT / 4000 {
         let path = std::iter::repeat_with(|| fastrand::u8(1..)).take(4000).collect();
@@ -152,7 +152,7 @@ fn parts_end_with_a_balance() {
     let (events, samples) = opened(part);
     assert!(events.len() > 2000 && samples == 3, "{}", events.len());
     assert!(feed.0.lock().event_bytes < 1000);
-    // No balance since: those behind the last one wait.
+    // No new balance: the samples after the last one wait.
     assert_eq!(opened(feed.take().expect("a balance")).1, 0);
     write(1, Some(6));
     let part = feed.take().expect("a balance");
@@ -160,7 +160,7 @@ fn parts_end_with_a_balance() {
     assert_eq!(opened(part), (vec![mmap(1, 4096)], 3));
 }
 
-/// Check that samples beyond the room are left out and said to be, and that events are not.
+/// Check that samples beyond the limit are left out and counted.
 #[test]
 fn memory_is_bounded() {
     let (mut sink, feed) = pair::<Vec<u8>>(None);
@@ -177,8 +177,8 @@ fn memory_is_bounded() {
     assert_eq!((second.left_out, second.into_bytes().len()), (5, fits * samples.len()));
 }
 
-/// Check that the bytes of a file go with the last process that maps it, also where they come later, and that those of no file
-/// stay.
+/// Check that the bytes of a file are removed with the last process that maps it, even if they come later, and that
+/// those without an inode stay.
 #[test]
 fn bytes_of_files_go_with_their_processes() {
     let mapped = |pid, inode| {
@@ -207,7 +207,8 @@ fn bytes_of_files_go_with_their_processes() {
     assert_eq!(left, [module(0), module(8), mapped(4, 8), table(4)]);
 }
 
-/// Check that a process whose first thread has ended is kept while another one lives, executes a program or maps something.
+/// Check that a process whose first thread has exited is kept while another one lives, executes a program or maps
+/// something.
 #[test]
 fn first_threads_may_end_first() {
     let events = [
@@ -228,11 +229,11 @@ fn first_threads_may_end_first() {
     let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
     let kept = without_the_dead(&blocks).expect("it can be read");
     let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
-    // Of 6, what its new program maps comes later.
+    // Process 6 has executed a program, whose mappings come later.
     assert_eq!(left, [&events[..3], &events[5..9]].concat());
 }
 
-/// Check that of the processes and threads that ended nothing is kept but what the living have from them by fork.
+/// Check that nothing is kept of ended processes and threads, except what living ones inherited by fork.
 #[test]
 fn the_dead_are_forgotten() {
     let events = [
@@ -262,7 +263,7 @@ fn the_dead_are_forgotten() {
     let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
     let kept = without_the_dead(&blocks).expect("it can be read");
     let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
-    // And of threads the one that lives, with the number of one that has ended.
+    // Of the threads, only the living one, which reuses the tid of one that has exited.
     let expected = [&events[7..16], &[thread(1, 11)]].concat();
     assert_eq!(left, expected);
 }
