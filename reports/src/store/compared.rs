@@ -1,4 +1,4 @@
-//! Two selections side by side.
+//! Comparison of two selections.
 
 use super::flamegraph::{MAX_NODES, Nodes, nodes};
 use super::stacks::Stacks;
@@ -6,25 +6,25 @@ use crate::escape::shown;
 use fpprof_analysis::changes::Shift;
 use serde::Serialize;
 
-/// Functions of an answer.
+/// The most functions in an answer.
 const MAX: usize = 500;
 
-/// Two selections: side 0 before, side 1 after.
+/// A comparison: side 0 is before, side 1 after.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// All samples of each side, or what they stand for.
+    /// All samples of each side, or their weights.
     pub total: [u64; 2],
-    /// Nodes that were left out; their samples are in nodes of kind 5.
+    /// The number of nodes left out; their samples are in nodes of kind 5.
     pub left_out: u64,
-    /// The tree of both.
+    /// The tree of both sides.
     pub nodes: Nodes,
-    /// What goes through each node, before.
+    /// The total of each node, before.
     pub before: Vec<u64>,
-    /// And after.
+    /// The total of each node, after.
     pub after: Vec<u64>,
-    /// Those whose share of either side changed most first.
+    /// Functions, those whose own or total share changed most first.
     pub functions: Vec<ComparedFunction>,
-    /// Functions that were left out, as their shares changed less.
+    /// The number of functions left out; their shares changed less.
     pub functions_left_out: usize,
 }
 
@@ -33,17 +33,17 @@ pub struct Compared {
 pub struct ComparedFunction {
     /// Its name.
     pub name: String,
-    /// The file that it is in.
+    /// Base name of its file.
     pub module: String,
-    /// As a leaf.
+    /// Samples with the function as leaf.
     #[serde(rename = "self")]
     pub own: Shift,
-    /// Anywhere on the stack.
+    /// Samples with the function anywhere on the stack.
     pub total: Shift,
 }
 
-/// Both sides. `has_intervals` says that they are samples, and not views of the same ones or times: only then is there an
-/// interval of a difference.
+/// Compares both sides. `has_intervals` states that they are independent samples, rather than weights, or the same
+/// samples under two strategies: otherwise a difference has no confidence interval.
 #[must_use]
 pub fn compared(mut stacks: Stacks, has_intervals: bool) -> Compared {
     stacks.tree.prune(MAX_NODES);

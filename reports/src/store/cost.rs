@@ -1,4 +1,4 @@
-//! What the agent itself took, over time.
+//! The agents' own cost over time.
 
 use super::error::StoreError;
 use super::facets::seconds;
@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Machines of an answer.
+/// The most machines in an answer.
 const MAX_HOSTS: usize = 20;
 
 /// Adds up the cost of agents.
@@ -21,7 +21,7 @@ pub struct Cost {
     by_host: Series<String, Spent>,
 }
 
-/// What an agent took in some intervals.
+/// The cost of an agent in some intervals.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
     cpu_ns: i64,
@@ -31,27 +31,27 @@ struct Spent {
     stored: i64,
 }
 
-/// What agents took.
+/// The cost of agents.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CostAnswer {
-    /// Length of a bucket, seconds.
+    /// Width of a bucket, seconds.
     pub bucket_s: f64,
-    /// By bucket and machine.
+    /// Costs by bucket and machine.
     pub points: Vec<CostPoint>,
-    /// Machines that were left out, as their agents took less CPU time.
+    /// The number of machines left out; their agents took less CPU time.
     pub hosts_left_out: usize,
 }
 
-/// What an agent took in a bucket.
+/// The cost of an agent in a bucket.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CostPoint {
-    /// Its begin, seconds since 1970.
+    /// Start of the bucket, seconds since 1970.
     pub time: f64,
     /// The machine.
     pub host: String,
-    /// CPU time in per cent of one CPU.
+    /// CPU time, per cent of one CPU.
     pub cpu_percent: f64,
-    /// The most resident memory at the end of an interval.
+    /// The largest resident memory at the end of an interval, bytes.
     pub rss_bytes: i64,
     /// The lowest sampling rate, samples per second on each CPU.
     pub rate_hz: Option<i64>,
@@ -60,19 +60,19 @@ pub struct CostPoint {
 }
 
 impl Cost {
-    /// None yet, under this filter.
+    /// Starts with no rows.
     #[must_use]
     pub fn new(filter: Arc<Filter>) -> Self {
         Self { filter, by_host: Series::default() }
     }
 
-    /// The columns of counters that it needs. It filters them by itself.
+    /// The columns of counters that [`Self::add`] needs. It applies the filter itself: read the rows without one.
     pub const COUNTERS: [&str; 5] = ["time", "duration_us", "host", "counter", "value"];
 
     /// Adds rows of counters.
     ///
     /// # Errors
-    /// If a column is missing, and then nothing of the rows was added; if there are too many intervals.
+    /// If a column is missing (then no row was added), or if there are too many intervals.
     pub fn add(&mut self, rows: &Rows) -> Result<(), StoreError> {
         let (times, durations, values) = (rows.times()?, rows.numbers("duration_us")?, rows.numbers("value")?);
         let (hosts, counters) = (rows.words("host")?.names(), rows.words("counter")?.names());
@@ -88,7 +88,7 @@ impl Cost {
         Ok(())
     }
 
-    /// What agents took.
+    /// Finishes the answer. Machines beyond the limit are those whose agents took the least CPU time.
     #[must_use]
     pub fn finish(self) -> CostAnswer {
         let buckets = self.by_host.buckets(Spent::add);

@@ -5,7 +5,7 @@ use super::labels::{Kind, Labels};
 use super::tree::Sides;
 use rustc_hash::FxHashMap;
 
-/// A function by name, and by the file that it is in where that is said.
+/// A function by name and, optionally, by file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// Its name.
@@ -14,11 +14,11 @@ pub struct Chosen {
     pub module: Option<String>,
 }
 
-/// Samples by label.
+/// Counts samples by label.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     by_label: Vec<Count>,
-    /// The chosen function's name and module by their numbers.
+    /// Numbers of the chosen function's name and module.
     chosen: Option<(u32, Option<u32>)>,
     pub(super) callers: FxHashMap<Option<u32>, u64>,
     pub(super) callees: FxHashMap<Option<u32>, u64>,
@@ -31,7 +31,7 @@ pub(super) struct Counts {
 pub(super) struct Count {
     pub(super) own: Sides,
     pub(super) total: Sides,
-    /// The last stack that was counted; a function that calls itself counts once.
+    /// Number of the last stack counted in `total`: a recursive function counts once per stack.
     last: u64,
 }
 
@@ -45,7 +45,7 @@ impl Counts {
         Ok(counts)
     }
 
-    /// Adds a stack's frames, from the root on.
+    /// Adds a stack; frames start at the root.
     pub(super) fn add(&mut self, side: usize, frames: &[u32], labels: &Labels, samples: u64) {
         self.n_stacks += 1;
         for (at, &label) in frames.iter().enumerate() {
@@ -65,7 +65,7 @@ impl Counts {
         self.add_neighbours(frames, labels, samples);
     }
 
-    /// What calls the chosen function, and what it calls: each counts once for a stack.
+    /// Counts the callers and callees of the chosen function, each once per stack; `None` is the end of the stack.
     fn add_neighbours(&mut self, frames: &[u32], labels: &Labels, samples: u64) {
         let Some((name, module)) = self.chosen else { return };
         let is_chosen = |label: u32| {
@@ -87,7 +87,7 @@ impl Counts {
         }
     }
 
-    /// Each function's label and samples.
+    /// The label and samples of each function.
     pub(super) fn by_label<'a>(&'a self, labels: &'a Labels) -> impl Iterator<Item = (u32, Count)> + 'a {
         let is_frame = |label: u32| labels.get(label).is_some_and(|label| label.kind == Kind::Frame);
         (0..).zip(self.by_label.iter().copied()).filter(move |&(label, count)| is_frame(label) && count.last > 0)

@@ -1,31 +1,31 @@
-//! Why a table gives no answer.
+//! Errors of reading tables.
 
 use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
 
-/// Why a table gives no answer.
+/// An error of reading or adding up a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The file is no Parquet file, or damaged.
+    /// The file is not a Parquet file, or is damaged.
     #[error("{0}")]
     Parquet(#[from] ParquetError),
-    /// The same, found while its columns were decoded.
+    /// The file is damaged, found while decoding its columns.
     #[error("{0}")]
     Arrow(#[from] ArrowError),
-    /// A column is missing, or not what it should be.
+    /// A column is missing, or has another type or invalid values.
     #[error("column `{0}` is missing or of another type")]
     Column(&'static str),
-    /// A later version of fpprof has written it.
+    /// The file has no schema version, or that of another version of fpprof.
     #[error("columns of version `{0}`, which this version of fpprof does not know")]
     Version(String),
-    /// An answer would take too much memory.
+    /// The answer would take too much memory: more than this many names or times.
     #[error("more than {0} names or times: choose a shorter range of time, or one service")]
     TooMany(usize),
 }
 
 impl StoreError {
-    /// Whether only this file is the reason: others can be read.
+    /// Whether the error concerns only this file, so that others can still be read.
     #[must_use]
     pub fn is_of_file(&self) -> bool {
         !matches!(self, Self::TooMany(_))

@@ -1,4 +1,4 @@
-//! What there is to choose from.
+//! The choices of each filter, with their samples.
 
 use super::error::StoreError;
 use super::filter::{Facet, Filter};
@@ -10,9 +10,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Names of a column in an answer.
+/// The most names of a column in an answer.
 const MAX: usize = 1000;
-/// Bits of the columns that are fixed, not filtered: counts are of one event and strategy anyway.
+/// Bits of event and strategy. They do not filter rows here: counts are kept per event and strategy anyway.
 const FIXED: u8 = (1 << Facet::Event as u8) | (1 << Facet::Strategy as u8);
 
 /// Adds up samples by the names in each column.
@@ -20,7 +20,7 @@ const FIXED: u8 = (1 << Facet::Event as u8) | (1 << Facet::Strategy as u8);
 pub struct Facets {
     filter: Arc<Filter>,
     names: Labels,
-    /// By column, by combination and by name.
+    /// Samples by column, combination and name.
     counts: FxHashMap<(Facet, usize, u32), u64>,
     combinations: Vec<Combination>,
     first_us: Option<i64>,
@@ -30,64 +30,65 @@ pub struct Facets {
 /// Samples of an event under a strategy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Combination {
-    /// What was sampled.
+    /// The sampled event.
     pub event: String,
-    /// How stacks were unwound.
+    /// The strategy of unwinding.
     pub strategy: String,
-    /// What the weights of its samples are: `cpu_ns`, `blocked_ns` or `occurrences`.
+    /// The unit of its weights: `cpu_ns`, `blocked_ns` or `occurrences`.
     pub weight_unit: String,
     /// Samples.
     pub samples: u64,
-    /// What they stand for.
+    /// The sum of their weights.
     pub weight: u64,
 }
 
-/// The event and the strategy that an answer is of.
+/// The event and the strategy that an answer covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Choice {
-    /// What was sampled.
+    /// The sampled event.
     pub event: String,
-    /// How stacks were unwound.
+    /// The strategy of unwinding.
     pub strategy: String,
-    /// What the weights of its samples are; empty where that was not looked for.
+    /// The unit of its weights; empty if it was not looked up.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub weight_unit: String,
 }
 
-/// What there is to choose from.
+/// The choices of each filter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FacetsAnswer {
-    /// Events and strategies under the other filters.
+    /// All combinations of event and strategy, with their samples under the other filters.
     pub combinations: Vec<Combination>,
-    /// That of the filter, or the one that suits.
+    /// The combination that the filter names, or else the default.
     pub choice: Option<Choice>,
-    /// By column, the names under the filters of all other columns, with their samples of the event, under that strategy which
-    /// has most of them: another machine may have another.
+    /// By column, the names that pass the filters of all other columns, with their samples of the chosen event. A
+    /// name's samples are those under the strategy with the most of them, as machines may record under different
+    /// strategies.
     pub facets: BTreeMap<Facet, Vec<Named>>,
-    /// By column, names that were left out, as they have fewer samples.
+    /// By column, the number of names left out; they have fewer samples.
     pub left_out: BTreeMap<Facet, usize>,
-    /// The first interval's begin in the range of the filter, and the last one's end: seconds since 1970.
+    /// Start of the first and end of the last interval in the filter's range, seconds since 1970.
     pub span: Option<[f64; 2]>,
 }
 
 /// A name and its samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Named {
-    /// The name; empty of rows without one.
+    /// The name; empty for rows without one.
     pub name: String,
     /// Samples.
     pub samples: u64,
 }
 
 impl Facets {
-    /// None yet, under this filter.
+    /// Starts with no rows.
     #[must_use]
     pub fn new(filter: Arc<Filter>) -> Self {
         let (counts, combinations) = (FxHashMap::default(), Vec::new());
         Self { filter, names: Labels::default(), counts, combinations, first_us: None, end_us: None }
     }
 
-    /// The columns that it needs. It filters by itself.
+    /// The columns that [`Self::add`] needs. It applies the filter itself: read the rows without one.
     pub const COLUMNS: [&str; 12] = [
         "time",
         "duration_us",
@@ -106,7 +107,7 @@ impl Facets {
     /// Adds rows.
     ///
     /// # Errors
-    /// If a column is missing, and then nothing of the rows was added; if there are too many names.
+    /// If a column is missing (then no row was added), or if there are too many names.
     pub fn add(&mut self, rows: &Rows) -> Result<(), StoreError> {
         let refused = rows.refusals(&self.filter)?;
         let (samples, weights) = (rows.counts("samples")?, rows.counts("weight")?);
@@ -132,7 +133,7 @@ impl Facets {
             let numbers: Vec<u32> = words.values().map(|name| self.names.name(name)).collect::<Result<_, _>>()?;
             let rows = words.numbers().zip(&refused).zip(&combinations).zip(&samples);
             for (((name, bits), &combination), samples) in rows {
-                // Refused by nothing, or by this column alone.
+                // Rejected by no column, or only by this one.
                 if let Some(&name) = numbers.get(name).filter(|_| bits & !FIXED & !facet.bit() == 0) {
                     let sum = self.counts.entry((facet, combination, name)).or_default();
                     *sum = sum.saturating_add(*samples);
@@ -142,7 +143,7 @@ impl Facets {
         Ok(())
     }
 
-    /// Each row's combination, by number.
+    /// The index of each row's combination.
     fn combinations_of(&mut self, rows: &Rows) -> Result<Vec<usize>, StoreError> {
         let (events, strategies) = (rows.words("event")?, rows.words("strategy")?);
         let mut known = FxHashMap::default();
@@ -167,8 +168,8 @@ impl Facets {
             .collect())
     }
 
-    /// What the filter asks for, or what suits: the event with the most samples, but waits only where there is nothing else;
-    /// the strategy with the most, but frame pointers only where there is nothing else.
+    /// The index of the default combination under the filter: an event other than waits if there is one, then a
+    /// strategy other than frame pointers if there is one, then the most samples.
     fn choice(&self) -> Option<usize> {
         let is_wanted = |facet, name: &str| self.filter.has_name(facet, name);
         let wanted = self.combinations.iter().enumerate().filter(|(_, combination)| {
@@ -180,7 +181,7 @@ impl Facets {
         wanted.max_by_key(|(_, combination)| suits(combination)).map(|(number, _)| number)
     }
 
-    /// What there is to choose from.
+    /// Finishes the answer.
     #[must_use]
     pub fn finish(self) -> FacetsAnswer {
         let number = self.choice();

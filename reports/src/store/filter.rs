@@ -1,9 +1,9 @@
-//! Which rows.
+//! Filters of rows.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A column by which rows are chosen; its name is also that of a parameter.
+/// A column that rows are filtered by; its name is also that of the query parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Facet {
@@ -17,14 +17,14 @@ pub enum Facet {
     Pod,
     /// Name of the process.
     Process,
-    /// What was sampled.
+    /// The sampled event.
     Event,
-    /// How the stack was unwound.
+    /// The strategy of unwinding.
     Strategy,
 }
 
 impl Facet {
-    /// All of them.
+    /// All facets.
     pub const ALL: [Self; 7] =
         [Self::Host, Self::Service, Self::Container, Self::Pod, Self::Process, Self::Event, Self::Strategy];
 
@@ -42,37 +42,37 @@ impl Facet {
         }
     }
 
-    /// A bit of its own.
+    /// The facet's bit in a set of columns.
     pub(super) fn bit(self) -> u8 {
         1 << (self as u8)
     }
 }
 
-/// Which rows: those of intervals that began in a range of time, with one of the wanted names in each column.
+/// Selects rows of intervals that began in a range of time and that have one of the wanted names in each column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// At this time or later, microseconds since 1970.
+    /// Start of the range, inclusive, microseconds since 1970; `None` for no bound.
     pub from_us: Option<i64>,
-    /// Before this time, microseconds since 1970.
+    /// End of the range, exclusive, microseconds since 1970; `None` for no bound.
     pub to_us: Option<i64>,
-    /// The names wanted of a column; one that is not here may have any. The empty name is that of rows without one.
+    /// The accepted names by column; an absent column accepts any. The empty name stands for rows without one.
     pub names: BTreeMap<Facet, BTreeSet<String>>,
 }
 
 impl Filter {
-    /// Whether an interval that began then is in the range.
+    /// Whether an interval that began at this time is in the range.
     #[must_use]
     pub fn has_time(&self, time_us: i64) -> bool {
         self.from_us.is_none_or(|from| time_us >= from) && self.to_us.is_none_or(|to| time_us < to)
     }
 
-    /// Whether a column may have this name.
+    /// Whether the filter accepts this name in a column.
     #[must_use]
     pub fn has_name(&self, facet: Facet, name: &str) -> bool {
         self.names.get(&facet).is_none_or(|names| names.contains(name))
     }
 
-    /// The name wanted of a column, where it is one.
+    /// The accepted name of a column, if there is exactly one.
     #[must_use]
     pub fn only(&self, facet: Facet) -> Option<&str> {
         match self.names.get(&facet)?.iter().collect::<Vec<_>>().as_slice() {
@@ -81,14 +81,14 @@ impl Filter {
         }
     }
 
-    /// The same with one name wanted of a column.
+    /// Returns the filter with a column restricted to one name.
     #[must_use]
     pub fn with(mut self, facet: Facet, name: &str) -> Self {
         self.names.insert(facet, BTreeSet::from([name.to_owned()]));
         self
     }
 
-    /// The same with any name in a column.
+    /// Returns the filter with any name accepted in a column.
     #[must_use]
     pub fn without(mut self, facet: Facet) -> Self {
         self.names.remove(&facet);

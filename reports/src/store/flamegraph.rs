@@ -1,4 +1,4 @@
-//! A flame graph as columns, which a page makes a tree of.
+//! A flame graph as columns; the page rebuilds the tree.
 
 use super::labels::Labels;
 use super::stacks::Stacks;
@@ -7,40 +7,40 @@ use crate::escape::shown;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Nodes of an answer, beside one for each of them whose callees were left out. A page of so many draws in a moment.
+/// The most nodes of an answer, not counting those for pruned callees. A browser draws this many without delay.
 pub(super) const MAX_NODES: usize = 20_000;
 
 /// The nodes of a flame graph, callers before callees. The first is the root.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Nodes {
-    /// Names and modules, which nodes refer to.
+    /// Names of nodes and of modules.
     pub names: Vec<String>,
-    /// Number of the caller's node; -1 of the root.
+    /// Index of the caller's node; -1 for the root.
     pub parent: Vec<i64>,
-    /// Number of the name.
+    /// Index of the name.
     pub name: Vec<u32>,
-    /// Number of the module's name.
+    /// Index of the module's name.
     pub module: Vec<u32>,
-    /// 0 everything, 1 a process, 2 a function, 3 truncated stacks, 4 broken ones, 5 callees that were left out.
+    /// 0 the root, 1 a process, 2 a function, 3 truncated stacks, 4 broken stacks, 5 pruned callees.
     pub kind: Vec<u8>,
 }
 
 /// A flame graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Flamegraph {
-    /// All samples, or what they stand for.
+    /// All samples, or their weight.
     pub total: u64,
-    /// Those of the stacks that are complete, truncated and so on.
+    /// The same by how the stacks end.
     pub stacks: BTreeMap<String, u64>,
-    /// Nodes that were left out; their samples are in nodes of kind 5.
+    /// The number of nodes left out; their samples are in nodes of kind 5.
     pub left_out: u64,
     /// The tree.
     pub nodes: Nodes,
-    /// What goes through each node.
+    /// The total of each node.
     pub samples: Vec<u64>,
 }
 
-/// The flame graph of the one side.
+/// Builds the flame graph of side 0.
 #[must_use]
 pub fn flamegraph(mut stacks: Stacks) -> Flamegraph {
     stacks.tree.prune(MAX_NODES);
@@ -54,7 +54,7 @@ pub fn flamegraph(mut stacks: Stacks) -> Flamegraph {
     }
 }
 
-/// Nodes as columns, with the names they need.
+/// Converts nodes to columns, with only the names they need.
 pub(super) fn nodes(tree: &[Node], labels: &Labels) -> Nodes {
     let mut nodes = Nodes::default();
     let mut numbers = BTreeMap::new();

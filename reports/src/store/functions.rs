@@ -1,4 +1,4 @@
-//! The functions of an answer.
+//! Samples by function.
 
 use super::counts::Count;
 use super::stacks::Stacks;
@@ -8,46 +8,48 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Functions of an answer, by samples on the stack and by samples of their own.
+/// The most functions listed by total, as well as by own samples; and the most callers and callees.
 const MAX: usize = 500;
 
 /// Samples by function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FunctionsAnswer {
-    /// All samples, or what they stand for.
+    /// All samples, or their weight.
     pub total: u64,
-    /// Those of the stacks that are complete, truncated and so on.
+    /// The same by how the stacks end.
     pub stacks: BTreeMap<String, u64>,
-    /// Those with the most samples first.
+    /// The functions with the largest totals, then those of the rest with the most own samples; each in descending
+    /// order.
     pub functions: Vec<FunctionCount>,
-    /// Functions that were left out, as all of them have fewer samples.
+    /// The number of functions left out; all have fewer samples.
     pub left_out: usize,
-    /// What calls the chosen function, and what it calls; without a name where it is a root or a leaf.
+    /// Callers of the chosen function; one without a name means that it is a root.
     pub callers: Vec<FunctionCount>,
-    /// See `callers`.
+    /// Functions that it calls; one without a name means that it is a leaf.
     pub callees: Vec<FunctionCount>,
 }
 
 /// A function's samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FunctionCount {
-    /// Its name; `None` beyond a stack's end.
+    /// The name; `None` in `callers` and `callees`, beyond the end of a stack.
     pub name: Option<String>,
-    /// The file that it is in.
+    /// Base name of its file.
     pub module: String,
-    /// As a leaf.
+    /// Samples with the function as leaf.
     #[serde(rename = "self")]
     pub own: u64,
-    /// Anywhere on the stack.
+    /// Samples with the function anywhere on the stack.
     pub total: u64,
 }
 
-/// The functions of the one side.
+/// Lists the functions of side 0.
 #[must_use]
 pub fn functions(stacks: &Stacks) -> FunctionsAnswer {
     let count = |(label, Count { own: [own, _], total: [total, _], .. })| named(stacks, Some(label), own, total);
     let mut functions: Vec<_> = stacks.counts.by_label(&stacks.labels).map(count).collect();
-    // The most samples on the stack, and behind them those of the rest with the most of their own.
+    // The largest totals first; of the remaining functions, those with the most own samples, or hot leaves would be
+    // missed.
     functions.sort_by(|a, b| (b.total, b.own, &a.name).cmp(&(a.total, a.own, &b.name)));
     if let Some(rest) = functions.get_mut(MAX..) {
         rest.sort_by_key(|function| Reverse(function.own));

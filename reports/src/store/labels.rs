@@ -1,39 +1,39 @@
-//! What nodes and functions are called: each name once.
+//! Interns names and labels of nodes and functions.
 
 use super::error::StoreError;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// Most names, and most labels, of an answer under way: some hundred megabytes.
+/// The most names, and the most labels, while an answer is computed: some hundred megabytes.
 const MAX: usize = 2_000_000;
 
-/// What a node of a flame graph is. The values are those of answers.
+/// The kind of a flame graph's node. The values appear in answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    /// Everything.
+    /// The root.
     All = 0,
     /// All stacks of a process.
     Process = 1,
     /// A function.
     Frame = 2,
-    /// Stacks with more frames that cannot be seen, by the reason.
+    /// Truncated stacks, by reason.
     Truncated = 3,
-    /// Stacks where what was found cannot be right, by the reason.
+    /// Broken stacks, by reason.
     Broken = 4,
-    /// The callees that were left out, together.
+    /// All callees that were left out.
     Pruned = 5,
 }
 
-/// A label: names by their numbers.
+/// A label; its names are interned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Label {
     pub(super) kind: Kind,
     pub(super) name: u32,
-    /// Of a function, the file that it is in.
+    /// For functions, the name of the file they are in; else the empty name.
     pub(super) module: u32,
 }
 
-/// Names and labels, each numbered in the order in which it came.
+/// Interned names and labels, numbered in order of appearance.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
     names: Vec<Rc<str>>,
@@ -43,7 +43,7 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// The number of a name.
+    /// Interns a name; returns its number.
     ///
     /// # Errors
     /// If there are too many.
@@ -58,7 +58,7 @@ impl Labels {
         Ok(number)
     }
 
-    /// The number of a label.
+    /// Interns a label; returns its number.
     ///
     /// # Errors
     /// If there are too many.
@@ -72,7 +72,7 @@ impl Labels {
         Ok(number)
     }
 
-    /// The label of this name without a module.
+    /// Interns a label without a module; returns its number.
     ///
     /// # Errors
     /// If there are too many.

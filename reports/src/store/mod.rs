@@ -1,13 +1,13 @@
-//! Answers from the tables of a store, or of one recording: what `fpprof serve` shows.
+//! Computes answers from the tables of a store or of one recording, for `fpprof serve`.
 //!
-//! You provide open Parquet files of [`crate::parquet`], one after the other, and a [`Filter`]. In turn you get rows that pass
-//! it, and from those an aggregate and then an answer: [`Facets`] to choose from, [`Stacks`] for flame graphs, functions and
-//! comparisons, [`Quality`] and [`Cost`] over time. Which files there are, and what is done about one that cannot be read, is not
-//! decided here.
+//! You provide open Parquet files of [`crate::parquet`], one after the other, and a [`Filter`]. In turn you get the
+//! rows that pass it; aggregates of rows; and from those, answers: [`Facets`] for the lists of choices, [`Stacks`] for
+//! flame graphs, functions and comparisons, [`Quality`] and [`Cost`] over time. The caller finds the files, and decides
+//! what to do about unreadable ones.
 //!
-//! **Invariant:** an answer is of one event and one strategy (a comparison: of one strategy on each side), since each sample
-//! has a row for each strategy, and waits are in no sum with samples. What is left out to keep an answer small is in it as a
-//! count, so that totals are those of the rows.
+//! **Invariant:** an answer covers one event and one strategy (in a comparison, one strategy per side), since each
+//! sample has a row for each strategy, and waits are never summed with samples. What is left out to keep an answer
+//! small is counted in it, so that totals are those of all rows.
 
 mod compared;
 mod cost;

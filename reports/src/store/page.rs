@@ -1,13 +1,13 @@
-//! The page itself: one document, whose script asks for everything else.
+//! The page: one document, whose script requests everything else.
 
 use crate::escape::shown;
 use crate::page::bundled;
 use crate::shell::{self, Head};
 use maud::{Markup, PreEscaped, html};
 
-/// The script, with the libraries it uses; their licences stand in `assets/LICENSES.txt`.
+/// The script with its libraries, whose licences are in `assets/LICENSES.txt`.
 const SCRIPT: &str = include_str!("../../assets/store.js");
-/// Its SHA-256 in base64: the one script that the page may run.
+/// SHA-256 of the script in base64: the only script that the page may run.
 const SCRIPT_HASH: &str = include_str!("../../assets/store.js.sha256");
 /// The style sheet.
 const STYLE: &str = include_str!("../../assets/store.css");
@@ -17,14 +17,14 @@ const STYLE: &str = include_str!("../../assets/store.css");
 pub struct Page {
     /// The document.
     pub html: Vec<u8>,
-    /// What it may load and run.
+    /// Its Content-Security-Policy.
     pub policy: String,
 }
 
-/// The page of a store or recording of this name.
+/// Builds the page for a store or recording of this name.
 #[must_use]
 pub fn page(name: &str) -> Page {
-    // Styles of drawings are set by the script, hence `unsafe-inline` for them alone.
+    // The script sets styles of drawings, hence `unsafe-inline`, for styles only.
     let rules = format!(
         "default-src 'none'; script-src 'sha256-{SCRIPT_HASH}'; style-src 'unsafe-inline'; connect-src 'self'; \
          base-uri 'none'; form-action 'none'"
@@ -56,7 +56,7 @@ pub fn page(name: &str) -> Page {
     Page { html, policy: format!("{rules}; frame-ancestors 'none'") }
 }
 
-/// What each list of names chooses.
+/// Columns with a list of names to filter by, and their labels.
 const FACETS: [(&str, &str); 7] = [
     ("host", "machine"),
     ("service", "service"),
@@ -67,7 +67,7 @@ const FACETS: [(&str, &str); 7] = [
     ("strategy", "strategy"),
 ];
 
-/// Those of them that the left side of a comparison may have of its own.
+/// The columns that the left side of a comparison may override.
 const OWN: [(&str, &str); 5] = [FACETS[0], FACETS[1], FACETS[2], FACETS[4], FACETS[6]];
 
 fn filters() -> Markup {
@@ -111,14 +111,14 @@ fn tabs() -> Markup {
     }
 }
 
-/// A view under its tab.
+/// The panel of a tab.
 fn view(name: &str, content: &Markup) -> Markup {
     html! {
         section id={ "view-" (name) } role="tabpanel" aria-labelledby={ "tab-" (name) } hidden { (content) }
     }
 }
 
-/// A flame graph with its search; `zoom` is the part of the address that says which frame it shows.
+/// A flame graph with its search; `zoom` is the parameter in the page's address that holds the zoomed frame.
 fn flame(id: &str, zoom: &str) -> Markup {
     html! {
         div.controls {
@@ -132,7 +132,7 @@ fn flame(id: &str, zoom: &str) -> Markup {
     }
 }
 
-/// What colours of a flame graph mean.
+/// A legend of colours.
 fn key(colors: &[(&str, &str)]) -> Markup {
     html! {
         p.key {

@@ -1,4 +1,4 @@
-//! How stacks end, and what was lost, over time.
+//! How stacks end and what became of ticks, over time.
 
 use super::error::StoreError;
 use super::facets::seconds;
@@ -14,79 +14,80 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Quality {
     filter: Arc<Filter>,
-    /// By strategy and class.
+    /// Samples by strategy and class.
     stacks: Series<(String, String), u64>,
-    /// By strategy, class and end, over all time.
+    /// Samples by strategy, class and end, not divided by time.
     ends: BTreeMap<String, BTreeMap<String, BTreeMap<String, u64>>>,
-    /// By counter and cause.
+    /// Ticks by counter and cause.
     ticks: Series<(String, String), i64>,
 }
 
-/// How stacks end, and what was lost.
+/// How stacks end and what became of ticks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QualityAnswer {
-    /// Length of a bucket of stacks, seconds.
+    /// Width of a bucket of stacks, seconds.
     pub stacks_bucket_s: f64,
-    /// Samples by bucket.
+    /// Samples by bucket, strategy and class.
     pub stacks: Vec<StackCount>,
     /// Samples by strategy, class and end.
     pub ends: BTreeMap<String, BTreeMap<String, BTreeMap<String, u64>>>,
-    /// Length of a bucket of ticks, seconds.
+    /// Width of a bucket of ticks, seconds.
     pub ticks_bucket_s: f64,
-    /// Ticks by bucket. They are counted of a whole machine: only the filters of time, host and event apply.
+    /// Ticks by bucket. They are counted for whole machines: only the filters of time, host and event apply.
     pub ticks: Vec<TickCount>,
 }
 
-/// Stacks of a bucket.
+/// Stacks of a class in a bucket.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StackCount {
-    /// Its begin, seconds since 1970.
+    /// Start of the bucket, seconds since 1970.
     pub time: f64,
-    /// How they were unwound.
+    /// The strategy of unwinding.
     pub strategy: String,
     /// `complete`, `truncated`, `broken` or `no_stack`.
     pub stack: String,
-    /// How many.
+    /// The number of samples.
     pub samples: u64,
 }
 
-/// Ticks of a bucket.
+/// Ticks of a counter in a bucket.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TickCount {
-    /// Its begin, seconds since 1970.
+    /// Start of the bucket, seconds since 1970.
     pub time: f64,
-    /// What became of them, see [`crate::parquet::counters::Counter::name`].
+    /// The counter, see [`crate::parquet::counters::Counter::name`].
     pub counter: String,
-    /// Why, of those that were lost or discarded.
+    /// The cause, for lost and discarded; else empty.
     pub cause: String,
-    /// How many; of unread ones negative where those of an earlier interval were read.
+    /// The number of ticks. Negative for `unread` if samples of an earlier interval were read.
     pub value: i64,
 }
 
-/// What a balance has; the other counters are of the agent's own cost.
+/// The counters of a balance; all others are the agent's own cost.
 const TICKS: [&str; 8] = ["fired", "recorded", "lost", "skipped", "dropped", "unread", "stored", "discarded"];
 
 impl Quality {
-    /// None yet, under this filter.
+    /// Starts with no rows.
     #[must_use]
     pub fn new(filter: Arc<Filter>) -> Self {
         Self { filter, stacks: Series::default(), ends: BTreeMap::new(), ticks: Series::default() }
     }
 
-    /// The columns of stacks that it needs.
+    /// The columns of stacks that [`Self::add_stacks`] needs.
     pub const STACKS: [&str; 6] = ["time", "duration_us", "strategy", "stack", "stack_end", "samples"];
-    /// The columns of counters that it needs. It filters them by itself.
+    /// The columns of counters that [`Self::add_counters`] needs. It applies the filter itself: read the rows without
+    /// one.
     pub const COUNTERS: [&str; 7] = ["time", "duration_us", "host", "event", "counter", "cause", "value"];
 
     /// Adds rows of stacks that pass the filter.
     ///
     /// # Errors
-    /// If a column is missing, and then nothing of the rows was added; if there are too many intervals.
+    /// If a column is missing (then no row was added), or if there are too many intervals.
     pub fn add_stacks(&mut self, rows: &Rows) -> Result<(), StoreError> {
         let (times, durations) = (rows.times()?, rows.numbers("duration_us")?);
         let [strategies, classes, ends] = [rows.words("strategy")?, rows.words("stack")?, rows.words("stack_end")?];
         let samples = rows.counts("samples")?;
-        // Most rows have the same names: those are added up first.
+        // Most rows share their names: sum by dictionary index first, to look up each name once.
         let mut sums: BTreeMap<(i64, i64, usize, usize, usize), u64> = BTreeMap::new();
         let keys = strategies.numbers().zip(classes.numbers()).zip(ends.numbers());
         for (((&time, &duration), ((strategy, class), end)), samples) in
@@ -109,7 +110,7 @@ impl Quality {
     /// Adds rows of counters.
     ///
     /// # Errors
-    /// As [`Self::add_stacks`].
+    /// Those of [`Self::add_stacks`].
     pub fn add_counters(&mut self, rows: &Rows) -> Result<(), StoreError> {
         let (times, durations, values) = (rows.times()?, rows.numbers("duration_us")?, rows.numbers("value")?);
         let (hosts, events) = (rows.words("host")?.names(), rows.words("event")?.names());
@@ -128,7 +129,7 @@ impl Quality {
         Ok(())
     }
 
-    /// How stacks end, and what was lost.
+    /// Finishes the answer.
     #[must_use]
     pub fn finish(self) -> QualityAnswer {
         let stacks = self.stacks.buckets(|sum, value| *sum = sum.saturating_add(*value)).into_iter();

@@ -1,7 +1,7 @@
-//! Reading a table: the rows that pass a filter, and of those the columns that are needed.
+//! Reads tables: the needed columns of the rows that pass a filter.
 //!
-//! Names are read as the file has them, as numbers into a dictionary, so that each is looked at once and not once for each row.
-//! The columns of a filter are read first; of the others only what belongs to rows that pass.
+//! Names are read as indexes into a dictionary, as the file stores them, so that each name is examined once rather than
+//! per row. The filter's columns are read first; of the others, only the parts for rows that pass.
 
 use super::error::StoreError;
 use super::filter::{Facet, Filter};
@@ -17,26 +17,26 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::reader::ChunkReader;
 use std::sync::Arc;
 
-/// Rows that are decoded together.
+/// Rows per record batch.
 const BATCH_ROWS: usize = 8192;
-/// The bit of a row whose time is out of range, beside those of the columns.
+/// The bit in [`Rows::refusals`] for a time out of range, beside those of the columns.
 pub(super) const TIME_BIT: u8 = 1 << 7;
 
-/// Some rows of a table.
+/// A batch of rows of a table.
 #[derive(Debug, Clone)]
 pub struct Rows(RecordBatch);
 
-/// Reads these columns of the rows that pass; all rows without a filter. Either all of them are there, or it fails: a damaged
-/// file counts as a whole.
+/// Reads these columns of the rows that pass the filter; of all rows without one. Fails as a whole: no rows of a
+/// damaged file are returned.
 ///
 /// # Errors
-/// If the file is damaged, or no table of ours.
+/// If the file is damaged, or is not a table of this version of fpprof.
 pub fn read<R: ChunkReader + 'static>(
     file: R,
     columns: &[&str],
     filter: Option<&Arc<Filter>>,
 ) -> Result<Vec<Rows>, StoreError> {
-    // Parquet's own schema says it all; what Arrow adds to it is one more thing that may be damaged.
+    // The Parquet schema is sufficient; the Arrow schema stored beside it is only more input that may be damaged.
     let plain = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
     let version = plain.metadata().file_metadata().key_value_metadata().into_iter().flatten();
     let version = version.filter(|pair| pair.key == "fpprof.schema").find_map(|pair| pair.value.as_deref());
@@ -62,7 +62,7 @@ pub fn read<R: ChunkReader + 'static>(
     builder.build()?.map(|batch| Ok(Rows(batch?))).collect()
 }
 
-/// The same columns, with dictionaries in place of names.
+/// Returns the schema with strings replaced by dictionaries.
 fn with_dictionaries(schema: &SchemaRef) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| Arc::new(with_dictionary(field)));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
@@ -83,36 +83,36 @@ impl Rows {
         column.ok_or(StoreError::Column(name))
     }
 
-    /// A column of names.
+    /// Returns a column of names.
     pub(super) fn words(&self, name: &'static str) -> Result<Words<'_>, StoreError> {
         Words::of(self.column(name)?, name)
     }
 
-    /// A column of numbers.
+    /// Returns a column of integers.
     pub(super) fn numbers(&self, name: &'static str) -> Result<&[i64], StoreError> {
         let column = self.column(name)?.as_primitive_opt::<Int64Type>();
         Ok(column.ok_or(StoreError::Column(name))?.values())
     }
 
-    /// A column of counts, which are not negative.
+    /// Returns a column of counts; an error if one is negative.
     pub(super) fn counts(&self, name: &'static str) -> Result<Vec<u64>, StoreError> {
         let counts = self.numbers(name)?.iter().map(|&n| u64::try_from(n).map_err(|_| StoreError::Column(name)));
         counts.collect()
     }
 
-    /// When the intervals of the rows began, microseconds since 1970.
+    /// Returns the start of each row's interval, microseconds since 1970.
     pub(super) fn times(&self) -> Result<&[i64], StoreError> {
         let column = self.column("time")?.as_primitive_opt::<TimestampMicrosecondType>();
         Ok(column.ok_or(StoreError::Column("time"))?.values())
     }
 
-    /// A column of lists of names.
+    /// Returns a column of lists of names.
     pub(super) fn lists(&self, name: &'static str) -> Result<Lists<'_>, StoreError> {
         let column = self.column(name)?.as_list_opt::<i32>().ok_or(StoreError::Column(name))?;
         Ok(Lists { ends: column.value_offsets(), words: Words::of(column.values(), name)? })
     }
 
-    /// Which columns refuse each row, as [`Facet::bit`], and [`TIME_BIT`]; 0 of a row that passes.
+    /// The columns that reject each row, as a set of [`Facet::bit`] and [`TIME_BIT`]; 0 for a row that passes.
     pub(super) fn refusals(&self, filter: &Filter) -> Result<Vec<u8>, StoreError> {
         let time_bit = |&time: &i64| if filter.has_time(time) { 0 } else { TIME_BIT };
         let mut refused: Vec<u8> = self.times()?.iter().map(time_bit).collect();
@@ -129,7 +129,7 @@ impl Rows {
     }
 }
 
-/// A column of names: numbers into a dictionary.
+/// A column of names, as indexes into a dictionary.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words<'a> {
     numbers: &'a [i32],
@@ -144,23 +144,23 @@ impl<'a> Words<'a> {
         Ok(Self { numbers: column.keys().values(), values })
     }
 
-    /// The dictionary.
+    /// The names in the dictionary.
     pub(super) fn values(self) -> impl ExactSizeIterator<Item = &'a str> {
         (0..self.values.len()).map(move |number| self.values.value(number))
     }
 
-    /// Each row's number in it.
+    /// Each row's index into the dictionary.
     pub(super) fn numbers(self) -> impl ExactSizeIterator<Item = usize> + 'a {
         self.numbers.iter().map(|&number| usize::try_from(number).unwrap_or(usize::MAX))
     }
 
-    /// A name of it.
+    /// The name at an index.
     pub(super) fn value(self, number: usize) -> &'a str {
-        // The reader has checked that the numbers are within the dictionary.
+        // The reader has already checked that indexes are within the dictionary.
         if number < self.values.len() { self.values.value(number) } else { "" }
     }
 
-    /// Each row's name.
+    /// The name of each row.
     pub(super) fn names(self) -> impl ExactSizeIterator<Item = &'a str> {
         self.numbers().map(move |number| self.value(number))
     }
@@ -170,12 +170,12 @@ impl<'a> Words<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lists<'a> {
     ends: &'a [i32],
-    /// Of all lists, one behind the other.
+    /// The names of all lists, concatenated.
     pub(super) words: Words<'a>,
 }
 
 impl<'a> Lists<'a> {
-    /// Where the list of each row is among all names.
+    /// The range of each row's list within `words`.
     pub(super) fn ranges(self) -> impl Iterator<Item = std::ops::Range<usize>> + 'a {
         let index = |end: i32| usize::try_from(end).unwrap_or(0);
         self.ends.iter().zip(self.ends.iter().skip(1)).map(move |(&from, &to)| index(from)..index(to))

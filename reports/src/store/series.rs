@@ -3,14 +3,14 @@
 use super::error::StoreError;
 use std::collections::BTreeMap;
 
-/// Buckets of a series, at most.
+/// The most buckets of a series.
 const MAX_BUCKETS: i64 = 120;
-/// Intervals that are added up, at most.
+/// The most values of a series.
 const MAX: usize = 2_000_000;
-/// Widths that people divide time into, seconds.
+/// Usual widths of buckets, seconds.
 const WIDTHS: [i64; 16] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400];
 
-/// Values by the begin of their interval, and by what they are of.
+/// Values by start of interval and by key.
 #[derive(Debug)]
 pub(super) struct Series<K, V> {
     values: BTreeMap<(i64, K), V>,
@@ -25,10 +25,10 @@ impl<K, V> Default for Series<K, V> {
 }
 
 impl<K: Ord + Clone, V: Default> Series<K, V> {
-    /// The value of an interval, to be added to.
+    /// Returns the value of an interval and key, to add to.
     ///
     /// # Errors
-    /// If there are too many.
+    /// If there are too many values.
     pub(super) fn at(&mut self, begin_us: i64, duration_us: i64, of: K) -> Result<&mut V, StoreError> {
         if self.values.len() >= MAX {
             return Err(StoreError::TooMany(MAX));
@@ -38,7 +38,8 @@ impl<K: Ord + Clone, V: Default> Series<K, V> {
         Ok(self.values.entry((begin_us, of)).or_default())
     }
 
-    /// Width of its buckets, microseconds: a usual one, so that there are not too many, and each has an interval.
+    /// Width of the buckets in microseconds: the smallest usual one that gives at most [`MAX_BUCKETS`] and is not
+    /// shorter than the longest interval (minus a second of tolerance), so that no bucket is empty between intervals.
     pub(super) fn width_us(&self) -> i64 {
         let first = self.values.keys().next().map_or(0, |&(begin, _)| begin);
         let least = (self.last_end_us.saturating_sub(first).max(0) / MAX_BUCKETS).max(self.longest_us - 1_000_000);
@@ -47,7 +48,7 @@ impl<K: Ord + Clone, V: Default> Series<K, V> {
         widths.filter(|&width| width >= least).min().unwrap_or(days)
     }
 
-    /// Its values by bucket, added up.
+    /// Sums the values by bucket and key.
     pub(super) fn buckets(&self, add: impl Fn(&mut V, &V)) -> BTreeMap<(i64, K), V> {
         let width = self.width_us();
         let mut buckets: BTreeMap<(i64, K), V> = BTreeMap::new();

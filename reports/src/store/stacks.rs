@@ -1,4 +1,4 @@
-//! Adds up stacks: as a tree, by function, or both.
+//! Adds up stacks as a tree, by function, or both.
 
 use super::counts::{Chosen, Counts};
 use super::error::StoreError;
@@ -8,16 +8,16 @@ use super::tree::{Sides, Tree};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Frames of a stack from its root on that are shown; deeper ones count as left out. Recorded stacks have fewer.
+/// The longest path in the tree, from the root; deeper frames are pruned. Recorded stacks are shorter.
 const MAX_DEPTH: usize = 2000;
 
-/// What is added up.
+/// The unit that is added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unit {
     /// Samples.
     #[default]
     Samples,
-    /// What they stand for: CPU time, time blocked, or occurrences.
+    /// Their weights: CPU time, time blocked, or occurrences.
     Weight,
 }
 
@@ -30,26 +30,26 @@ impl Unit {
     }
 }
 
-/// What is asked for.
+/// What to compute.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wanted {
-    /// A flame graph.
+    /// Whether to build the tree of a flame graph.
     pub tree: bool,
-    /// Each function's samples.
+    /// Whether to count by function.
     pub functions: bool,
-    /// The function whose callers and callees are wanted.
+    /// The function whose callers and callees are counted.
     pub chosen: Option<Chosen>,
     /// What is added up.
     pub unit: Unit,
 }
 
-/// Stacks of one selection, or of two that are compared: side 0 and side 1.
+/// The sums of one selection (side 0), or of two that are compared (sides 0 and 1).
 #[derive(Debug)]
 pub struct Stacks {
     pub(super) labels: Labels,
     pub(super) tree: Tree,
     pub(super) counts: Counts,
-    /// By how they end: `complete`, `truncated`, `broken`, `no_stack`.
+    /// Samples by how stacks end: `complete`, `truncated`, `broken`, `no_stack`.
     pub(super) ends: BTreeMap<String, Sides>,
     pub(super) total: Sides,
     wanted: Wanted,
@@ -57,10 +57,10 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// None yet.
+    /// Starts with no stacks.
     ///
     /// # Errors
-    /// Never, in practice: a first few names are not too many.
+    /// Never in practice: these few names are below the limit.
     pub fn new(wanted: Wanted) -> Result<Self, StoreError> {
         let mut labels = Labels::default();
         let root = labels.plain(Kind::All, "all")?;
@@ -70,7 +70,7 @@ impl Stacks {
         Ok(Self { labels, tree, counts, ends: BTreeMap::new(), total: [0; 2], wanted, pruned })
     }
 
-    /// The columns that it needs.
+    /// The columns that [`Self::add`] needs.
     #[must_use]
     pub fn columns(&self) -> [&'static str; 6] {
         ["process", "stack", "stack_end", "functions", "modules", self.wanted.unit.column()]
@@ -78,8 +78,12 @@ impl Stacks {
 
     /// Adds rows to a side.
     ///
+    /// A path consists of the process, a marker if the stack did not reach its root, and the frames from the root on:
+    /// so incomplete stacks do not look like roots of the process. Labels are cached by dictionary index, since most
+    /// rows share them.
+    ///
     /// # Errors
-    /// If a column is missing, and then nothing of the rows was added; if there are too many names.
+    /// If a column is missing (then no row was added), or if there are too many names.
     pub fn add(&mut self, side: usize, rows: &Rows) -> Result<(), StoreError> {
         let [processes, classes, ends] = [rows.words("process")?, rows.words("stack")?, rows.words("stack_end")?];
         let (functions, modules) = (rows.lists("functions")?, rows.lists("modules")?);
@@ -141,7 +145,7 @@ impl Stacks {
         }
     }
 
-    /// What stands below the frames of a stack that did not reach its root.
+    /// The label placed between the process and the frames of a stack that did not reach its root.
     fn marker(&mut self, class: &str, end: &str) -> Result<Option<u32>, StoreError> {
         let kind = match class {
             "truncated" => Kind::Truncated,
@@ -152,7 +156,7 @@ impl Stacks {
     }
 }
 
-/// Frames of some rows: the label of each pair of a function and a module is looked up once.
+/// The frames of a batch of rows; caches the label of each pair of function and module.
 struct Frames<'a> {
     functions: Words<'a>,
     modules: Words<'a>,
@@ -167,7 +171,7 @@ impl<'a> Frames<'a> {
         Self { functions, modules, keys, known: FxHashMap::default() }
     }
 
-    /// The label of the frame at this place of all lists.
+    /// The label of the frame at an index into the concatenated lists.
     fn label(&mut self, at: usize, labels: &mut Labels) -> Result<u32, StoreError> {
         let key = self.keys.get(at).copied().unwrap_or_default();
         if let Some(&label) = self.known.get(&key) {

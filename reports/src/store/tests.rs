@@ -1,4 +1,4 @@
-//! Answers against sums made by hand.
+//! Compares answers with sums computed by hand.
 
 use super::tree::Tree;
 use super::{
@@ -21,7 +21,7 @@ fn profile(strategy: &str, rows: Rows<'_>) -> Profile {
     stored::profile(NOON_US, "web-1", strategy, rows)
 }
 
-/// Two strategies that see the same 100 samples.
+/// The same 100 samples under two strategies.
 fn both() -> Vec<Profile> {
     let whole = profile(
         "cfi",
@@ -62,7 +62,7 @@ fn all() -> Wanted {
     Wanted { tree: true, functions: true, ..Wanted::default() }
 }
 
-/// Each node by the names from the root on, with its samples.
+/// The path of each node, as names from the root on, with its samples.
 fn paths(nodes: &Nodes, samples: &[u64]) -> Vec<(String, u64)> {
     let mut paths: Vec<String> = Vec::new();
     for (&parent, &name) in nodes.parent.iter().zip(&nodes.name) {
@@ -73,7 +73,7 @@ fn paths(nodes: &Nodes, samples: &[u64]) -> Vec<(String, u64)> {
     paths.into_iter().zip(samples.iter().copied()).collect()
 }
 
-/// Check the nodes of a flame graph and their sums, and that only one strategy is in them.
+/// Check the nodes of a flame graph and their sums, and that only one strategy is counted.
 #[test]
 fn flame_graphs_are_of_one_strategy() {
     let graph = flamegraph(added(&both(), all(), &[filter(&[(Facet::Strategy, "cfi")])]));
@@ -102,7 +102,7 @@ fn flame_graphs_are_of_one_strategy() {
     assert_eq!(broken.nodes.kind, [0, 1, 4, 2]);
 }
 
-/// Check that weights are added up where they are asked for, and that filters of several columns hold together.
+/// Check that weights are added up on request, and that filters of several columns combine.
 #[test]
 fn weights_and_filters() {
     let wanted = Wanted { unit: Unit::Weight, ..all() };
@@ -117,7 +117,7 @@ fn weights_and_filters() {
     }
 }
 
-/// Check that a function that calls itself counts once for a stack, and what calls it and what it calls.
+/// Check that a recursive function counts once per stack, and that its callers and callees are right.
 #[test]
 fn functions_have_callers_and_callees() {
     let chosen = Some(Chosen { name: "main".to_owned(), module: None });
@@ -133,8 +133,8 @@ fn functions_have_callers_and_callees() {
     assert_eq!(of(&answer.callees), [(name("serve"), 70), (name("sort"), 30), (name("main"), 10)]);
 }
 
-/// Check that a pruned tree has the same totals, that nothing is kept without its callers, and that a tree that is pruned while it is
-/// built loses no sample either.
+/// Check that pruning keeps the totals, that no node is kept without its caller, and that pruning while the tree is
+/// built loses no sample.
 #[test]
 fn pruned_trees_keep_their_totals() {
     let mut random = 1_u32;
@@ -161,7 +161,7 @@ fn pruned_trees_keep_their_totals() {
     }
 }
 
-/// Check that stacks deeper than any that is recorded are cut, and their samples kept.
+/// Check that stacks deeper than any recorded one are cut, and that their samples are kept.
 #[test]
 fn very_deep_stacks_are_cut() {
     let deep = vec!["f"; 5000].join(";");
@@ -170,8 +170,8 @@ fn very_deep_stacks_are_cut() {
     assert_eq!((graph.nodes.kind.len(), graph.nodes.kind.last()), (2002, Some(&5)));
 }
 
-/// Check that names are counted under the filters of the other columns and one strategy, which is frame pointers only where
-/// there is no other.
+/// Check that names are counted under the filters of the other columns and under one strategy, which is frame pointers
+/// only if there is no other.
 #[test]
 fn facets_do_not_hide_the_alternatives() {
     let facets = |names: &[(Facet, &str)]| {
@@ -197,7 +197,8 @@ fn facets_do_not_hide_the_alternatives() {
     assert_eq!(facets(&[(Facet::Strategy, "fp")]).choice.expect("a choice").strategy, "fp");
 }
 
-/// Check that a comparison has both sides' shares, an interval only of other samples, and no change between the same.
+/// Check that a comparison has both sides' shares, intervals only for independent samples, and no change between equal
+/// sides.
 #[test]
 fn comparisons_are_of_shares() {
     let sides = ["nginx", "db"].map(|process| filter(&[(Facet::Strategy, "cfi"), (Facet::Process, process)]));
@@ -215,7 +216,8 @@ fn comparisons_are_of_shares() {
     assert!(answer.functions.iter().all(|function| !function.total.differs() && function.own.interval.is_none()));
 }
 
-/// Check that stacks and ticks are counted by bucket, each strategy apart, and that an agent's cost is per CPU and machine.
+/// Check that stacks and ticks are counted by bucket, separately for each strategy, and that an agent's cost is per
+/// machine, in per cent of one CPU.
 #[test]
 fn series_add_up() {
     let any = filter(&[]);
@@ -264,7 +266,7 @@ fn series_add_up() {
     assert_eq!((last.cpu_percent, last.rss_bytes, last.rate_hz), (1.0, 52, Some(19)));
 }
 
-/// Check that what is no table of ours is refused, whatever is damaged in it.
+/// Check that files that are not tables, or are damaged, are refused.
 #[test]
 fn damaged_tables_are_refused() {
     let whole = table(&both());

@@ -1,19 +1,19 @@
-//! Stacks as a tree, which stays bounded.
+//! A call tree of bounded size.
 //!
-//! A node has samples of its own: those of stacks that end in it. Samples through it are the sum of its own and its callees'. Of
-//! a tree that is too large, nodes of the fewest samples go, and what went through them becomes one node for each
-//! caller, so that all sums stay as they are.
+//! A node's own samples are those of stacks that end in it; its total is the sum of its own and its callees' totals.
+//! When a tree is too large, the nodes with the fewest samples are pruned; for each caller, one node keeps the totals
+//! of its pruned callees, so that all other sums stay the same.
 
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
-/// Samples of the one side, or of both that are compared.
+/// Samples of the two sides of a comparison; without one, side 1 is 0.
 pub(super) type Sides = [u64; 2];
 
-/// Nodes above which a tree is pruned while it is built: with their index some hundred megabytes.
+/// The number of nodes above which a tree is pruned while it is built: with the index, some hundred megabytes.
 const MAX_WHILE_BUILT: usize = 2_000_000;
 
-/// A node; its caller stands before it. The first is the root, and its own caller.
+/// A node; its caller precedes it. The first is the root, and its own caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) caller: u32,
@@ -21,32 +21,32 @@ pub(super) struct Node {
     pub(super) own: Sides,
 }
 
-/// Stacks as a tree.
+/// A call tree.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
-    /// By caller and label.
+    /// Numbers of nodes by caller and label.
     index: FxHashMap<(u32, u32), u32>,
-    /// The label of what was left out.
+    /// The label of nodes for pruned callees.
     pruned: u32,
     max: usize,
     n_pruned: u64,
 }
 
 impl Tree {
-    /// A tree with a root of this label, and one for what is left out.
+    /// Creates a tree from the labels of its root and of nodes for pruned callees.
     pub(super) fn new(root: u32, pruned: u32) -> Self {
         let root = Node { caller: 0, label: root, own: [0; 2] };
         Self { nodes: vec![root], index: FxHashMap::default(), pruned, max: MAX_WHILE_BUILT, n_pruned: 0 }
     }
 
-    /// The same, pruned earlier while it is built.
+    /// Returns the tree with another limit of nodes while it is built.
     #[cfg(test)]
     pub(super) fn with_max(self, max: usize) -> Self {
         Self { max, ..self }
     }
 
-    /// Adds samples of a stack, whose labels come from the root on.
+    /// Adds samples of a stack; labels start at the root.
     pub(super) fn add(&mut self, path: impl Iterator<Item = u32>, side: usize, samples: u64) {
         let mut at = 0;
         for label in path {
@@ -66,12 +66,12 @@ impl Tree {
         &self.nodes
     }
 
-    /// How many nodes were left out.
+    /// The number of nodes that were pruned.
     pub(super) fn n_pruned(&self) -> u64 {
         self.n_pruned
     }
 
-    /// Samples through each node.
+    /// The total of each node.
     pub(super) fn totals(&self) -> Vec<Sides> {
         let mut totals: Vec<Sides> = self.nodes.iter().map(|node| node.own).collect();
         for (number, node) in self.nodes.iter().enumerate().skip(1).rev() {
@@ -83,8 +83,8 @@ impl Tree {
         totals
     }
 
-    /// Keeps at most so many nodes, those with the largest share of a side, and one more for each of them whose callees were left
-    /// out.
+    /// Keeps at most `max` nodes, those with the largest shares of the two sides added, and one more for the pruned
+    /// callees of each.
     pub(super) fn prune(&mut self, max: usize) {
         if self.nodes.len() <= max {
             return;
@@ -93,7 +93,8 @@ impl Tree {
         let [all, other] = totals.first().map_or([1; 2], |all| all.map(|n| u128::from(n.max(1))));
         let weight = |[n, m]: Sides| u128::from(n) * other + u128::from(m) * all;
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
-        // A caller has at least the samples of its callee, and stands before it: it is kept wherever that is.
+        // A caller has at least the samples of each callee and precedes it, so the stable sort keeps the caller of
+        // every kept node.
         order.sort_by_key(|&number| Reverse(totals.get(number).map_or(0, |&total| weight(total))));
         let mut is_kept = vec![false; self.nodes.len()];
         for &number in order.iter().take(max.max(1)) {
@@ -124,7 +125,7 @@ impl Tree {
         *self = smaller;
     }
 
-    /// The callee of this label, with more samples of its own.
+    /// Finds or adds the callee with this label, and adds own samples to it.
     fn child(&mut self, caller: u32, label: u32, own: Sides) -> u32 {
         let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         let found = *self.index.entry((caller, label)).or_insert(next);
@@ -137,7 +138,7 @@ impl Tree {
     }
 }
 
-/// The sum of both sides.
+/// The sum by side.
 fn add([a, b]: Sides, [more_a, more_b]: Sides) -> Sides {
     [a.saturating_add(more_a), b.saturating_add(more_b)]
 }
