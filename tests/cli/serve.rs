@@ -1,4 +1,4 @@
-//! `fpprof serve` from outside: what it answers, what it refuses, and how it ends.
+//! Tests of `fpprof serve` over its socket: answers, refusals and exit.
 
 use crate::support::serving::{Serving, write_stacks};
 use crate::support::{Ended, fpprof, ran, wait_until};
@@ -17,7 +17,7 @@ use std::path::Path;
 const COMPLETE: StopReason = StopReason::Complete(Root::Start);
 const BROKEN: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
 
-/// Two minutes of one machine and one of another, under two strategies.
+/// Writes a store: two minutes of one machine and one of another, under two strategies.
 pub(crate) fn store(path: &Path) {
     let whole: [_; 3] = [
         ("nginx", "_start;main;serve;copy", COMPLETE, 60),
@@ -31,7 +31,7 @@ pub(crate) fn store(path: &Path) {
     write_stacks(path, 1, "web-2", &[("cfi", &[("idle", "_start;wait", COMPLETE, 5)]), ("fp", &[])]);
 }
 
-/// Samples of the rows of a strategy, read by the `parquet` crate alone.
+/// Sums the samples of a strategy, read by the `parquet` crate alone.
 fn stored(store: &Path, strategy: &str) -> i64 {
     let files = std::fs::read_dir(store.join("stacks/day=2026-11-26")).expect("a day").flatten();
     let tables =
@@ -48,7 +48,8 @@ fn stored(store: &Path, strategy: &str) -> i64 {
     samples
 }
 
-/// Check that each answer has the samples of the table, of one strategy, in the range and under the filters that are asked for.
+/// Check that each answer has the samples of the table for one strategy, in the requested range and under the requested
+/// filters.
 #[test]
 fn answers_are_what_is_stored() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -88,7 +89,8 @@ fn answers_are_what_is_stored() {
     assert_eq!(serving.answer("cost")["points"], json!([]));
 }
 
-/// Check that a comparison of two ranges is of shares, and that one of two strategies has no interval, as its samples are the same.
+/// Check that a comparison of two ranges compares shares, and that one of two strategies has no confidence interval, as
+/// its samples are the same.
 #[test]
 fn comparisons_have_two_sides() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -109,7 +111,7 @@ fn comparisons_have_two_sides() {
     );
 }
 
-/// Check that wrong questions are refused with what is expected, and requests of other machines' pages with what to do.
+/// Check that invalid queries are refused with a hint, and requests from other machines' pages with advice.
 #[test]
 fn wrong_requests_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -148,7 +150,7 @@ fn wrong_requests_are_refused() {
     assert!(head.contains("cache-control: no-store") && !head.to_lowercase().contains("access-control"), "{head}");
 }
 
-/// Check that a file that cannot be read is named and counted, and that the others are answered from.
+/// Check that an unreadable file is named and counted, and that the others are still used.
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -156,7 +158,7 @@ fn files_that_cannot_be_read_are_named() {
     let day = dir.path().join("stacks/day=2026-11-26");
     let whole = std::fs::read(day.join("120000.000000Z-web-1.parquet")).expect("a table");
     std::fs::write(day.join("120200.000000Z-web-1.parquet"), "no table").expect("written");
-    // As when a file is removed between looking for it and opening it.
+    // As if a file were removed between listing and opening it.
     std::os::unix::fs::symlink("gone", day.join("120300.000000Z-web-1.parquet")).expect("a link");
     let serving = Serving::start(dir.path());
     let unread = |answer: &Value| answer["files"]["unread"].clone();
@@ -167,7 +169,7 @@ fn files_that_cannot_be_read_are_named() {
         "{answer}"
     );
     std::fs::remove_file(day.join("120300.000000Z-web-1.parquet")).expect("removed");
-    // Each byte of it may be damaged: it is read as a whole, or named.
+    // Whichever byte is damaged, the file is read as a whole or named.
     let damaged = day.join("120200.000000Z-web-1.parquet");
     for at in (0..whole.len()).step_by(whole.len() / 40) {
         let mut bytes = whole.clone();
@@ -179,7 +181,8 @@ fn files_that_cannot_be_read_are_named() {
     }
 }
 
-/// Check that addresses that other machines reach are refused with what to do instead, as is what is no store.
+/// Check that addresses reachable by other machines are refused with advice, and that directories that are not stores
+/// are refused.
 #[test]
 fn other_machines_are_not_served() {
     let refused = ran(fpprof().args(["serve", "--listen", "0.0.0.0:0", "/tmp"]));
@@ -196,7 +199,8 @@ fn other_machines_are_not_served() {
     assert_eq!(wrong.status, 1, "{}", wrong.stderr);
 }
 
-/// Check that of many questions at a time each is answered or refused for being too many, and that the server goes on.
+/// Check that of many simultaneous queries each is answered, or refused because there are too many, and that the server
+/// keeps running.
 #[test]
 fn many_questions_at_a_time_are_bounded() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -207,7 +211,7 @@ fn many_questions_at_a_time_are_bounded() {
         asked.into_iter().map(|thread| thread.join().expect("an answer")).collect()
     });
     assert!(statuses.contains(&200) && statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
-    // Who goes without waiting for the answer takes no place for long.
+    // A client that leaves early does not hold a place for long.
     for _ in 0..40 {
         let mut connection = TcpStream::connect(&serving.address).expect("it listens");
         write!(connection, "GET /api/flamegraph HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
@@ -215,7 +219,7 @@ fn many_questions_at_a_time_are_bounded() {
     wait_until("there is room again", || serving.ask("facets").0 == 200);
 }
 
-/// Check that a table of a recording is served without a store.
+/// Check that the table of a recording is served without a store.
 #[test]
 fn one_table_is_served() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -225,8 +229,8 @@ fn one_table_is_served() {
     assert_eq!(serving.answer("facets")["store"]["has_counters"], json!(false));
 }
 
-/// Check that a socket is its owner's alone and gone at the end, that one that a crash left is replaced, that the process has no
-/// capabilities, and that both signals end it with success.
+/// Check that a Unix socket is private to its owner and removed at exit, that a stale one is replaced, that the process
+/// has no capabilities, and that both signals end it successfully.
 #[test]
 fn sockets_are_private_and_ends_are_clean() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -252,7 +256,7 @@ fn sockets_are_private_and_ends_are_clean() {
     }
 }
 
-/// The effective and permitted capabilities of all threads of a process, if they are the same.
+/// The effective and permitted capabilities of a process; all its threads must agree.
 fn capabilities(process: &Ended) -> [String; 2] {
     let threads = std::fs::read_dir(format!("/proc/{}/task", process.id())).expect("threads").flatten();
     let sets = threads.map(|thread| {

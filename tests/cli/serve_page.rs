@@ -1,4 +1,5 @@
-//! The page of `fpprof serve` in a real browser: it draws, it is steered, its address says what it shows, and names run nothing.
+//! Tests of the page of `fpprof serve` in a real browser: it draws, responds to input, keeps its state in its address,
+//! and never runs names as markup or script.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what helps a test fails by panicking")]
 
 #[path = "../../reports/tests/support/browser.rs"]
@@ -27,19 +28,19 @@ impl Page {
         page
     }
 
-    /// Opens the page at this state.
+    /// Opens the page in this state.
     fn go(&mut self, state: &str) {
         self.browser.open_address("about:blank");
         self.browser.open_address(&format!("http://{}/#{state}", self.serving.address));
         self.settle();
     }
 
-    /// Waits until the page shows what was asked for.
+    /// Waits until the page has finished drawing.
     fn settle(&mut self) {
         self.browser.wait_for("document.documentElement?.dataset.ready === 'yes'");
     }
 
-    /// Names of the frames that are drawn.
+    /// Names of the drawn frames.
     fn names(&mut self, graph: &str) -> Vec<String> {
         let names = format!(
             "[...document.querySelectorAll('#{graph} g.frame')].filter(g => +g.getAttribute('width') > 0)\
@@ -68,12 +69,12 @@ impl Page {
         self.browser.eval(&format!("document.getElementById('{id}').textContent")).as_str().unwrap().to_owned()
     }
 
-    /// Nothing failed, nothing was refused, and nothing but this server was asked.
+    /// Checks that there was no error, no violation of the policy, and no request to another server.
     fn assert_quiet(&mut self) {
         self.browser.eval("1");
         assert!(self.browser.errors.is_empty(), "{:#?}", self.browser.errors);
         let own = format!("http://{}/", self.serving.address);
-        // The browser's own picture in a field for dates has its data with it.
+        // The browser's own icon in a date field is a `data:` URL.
         let harmless = [own.as_str(), "about:blank", "data:"];
         let foreign = |address: &&String| !harmless.iter().any(|start| address.starts_with(start));
         assert_eq!(self.browser.requests.iter().find(foreign), None);
@@ -87,7 +88,7 @@ fn small() -> (tempfile::TempDir, Page) {
     (dir, page)
 }
 
-/// Check that a click zooms, that the address then says so, that it shows the same again, and that the zoom can be undone.
+/// Check that a click zooms, that the address records it and restores it, and that the zoom can be undone.
 #[test]
 fn a_link_shows_the_same_again() {
     let (_dir, mut page) = small();
@@ -104,7 +105,7 @@ fn a_link_shows_the_same_again() {
     page.assert_quiet();
 }
 
-/// Check that `/` leads to the search, that it marks what it finds, and that filters leave only what is theirs.
+/// Check that `/` focuses the search, that it marks matches, and that filters restrict the frames.
 #[test]
 fn search_and_filters() {
     let (_dir, mut page) = small();
@@ -124,7 +125,7 @@ fn search_and_filters() {
     page.assert_quiet();
 }
 
-/// Check that functions are sorted as asked, and that a click leads to callers and callees.
+/// Check that functions are sorted by the chosen column, and that a click leads to callers and callees.
 #[test]
 fn functions_are_walked() {
     let (_dir, mut page) = small();
@@ -142,7 +143,7 @@ fn functions_are_walked() {
     page.assert_quiet();
 }
 
-/// Check that two strategies are compared, that the difference is coloured, and that the other views draw.
+/// Check that two strategies are compared, that the difference is coloured, and that the other views are drawn.
 #[test]
 fn comparison_quality_and_cost() {
     let (_dir, mut page) = small();
@@ -164,7 +165,7 @@ fn comparison_quality_and_cost() {
     page.assert_quiet();
 }
 
-/// Check that names which are markup or script are shown as they are and run nothing, in every view and list.
+/// Check that names containing markup or script are shown literally and run nothing, in every view and list.
 #[test]
 fn hostile_names_run_nothing() {
     let names = [
@@ -199,8 +200,8 @@ fn hostile_names_run_nothing() {
     page.assert_quiet();
 }
 
-/// Check that 200,000 distinct stacks are shown: what cannot be seen is in frames that say so, the totals are those of all, and the
-/// page goes on answering.
+/// Check that 200,000 distinct stacks can be shown: frames too small to see are pruned and counted, the totals include
+/// them, and the page stays responsive.
 #[test]
 fn many_stacks_are_usable() {
     let dir = tempfile::tempdir().unwrap();
@@ -233,7 +234,7 @@ fn many_stacks_are_usable() {
     assert!(peak.parse::<u64>().unwrap() < 500_000, "{peak} kB");
 }
 
-/// Check that nothing stands beside a narrow screen in any view, and that dark and light have inks that can be read.
+/// Check that nothing overflows a narrow screen in any view, and that text has enough contrast in light and dark mode.
 #[test]
 fn phones_and_dark_screens() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `fpprof agent`: what it records is in its store, counted exactly, whatever happens meanwhile.
+//! Tests of `fpprof agent`: whatever happens, all it records is in its store or counted.
 
 use crate::support::{ENDLESS, Ended, fpprof, ran, wait_until};
 use nix::sys::signal::{Signal, kill};
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// An agent with a store of its own, and one program that computes.
+/// An agent with its own store, and a program that computes.
 pub(crate) struct Agent {
     agent: Ended,
     busy: Ended,
@@ -23,25 +23,25 @@ pub(crate) struct Agent {
     pub(crate) directory: tempfile::TempDir,
 }
 
-/// What is in its store.
+/// The content of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     /// Samples by strategy.
     pub(crate) samples: BTreeMap<String, i64>,
-    /// Those of the program that computes, by strategy and by how their stacks end.
+    /// Samples of the program that computes, by strategy and class of stack.
     of_busy: BTreeMap<(String, String), i64>,
     functions: BTreeSet<String>,
     cgroups: BTreeSet<String>,
-    /// Why samples were lost or discarded.
+    /// Causes of lost or discarded samples.
     causes: BTreeSet<String>,
-    /// By counter, of all events and causes.
+    /// Sums by counter, over all events and causes.
     counters: BTreeMap<String, i64>,
-    /// Requests that wait to be sent.
+    /// Requests in the spool.
     pub(crate) waiting: Vec<Vec<u8>>,
 }
 
 impl Agent {
-    /// With intervals of a second, and these lines in front of the configuration.
+    /// Starts an agent with intervals of a second, and these lines before the rest of the configuration.
     pub(crate) fn start(settings: &str, environment: &[(&str, &Path)]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
@@ -88,7 +88,7 @@ impl Agent {
         kill(Pid::from_raw(self.agent.id().cast_signed()), signal).expect("it runs");
     }
 
-    /// The body of an answer, and its first line.
+    /// Requests a path; returns the status line and the body.
     pub(crate) fn get(&self, path: &str) -> Option<(String, String)> {
         let mut connection = TcpStream::connect(self.address).ok()?;
         connection.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
@@ -99,7 +99,7 @@ impl Agent {
         Some((head.lines().next()?.to_owned(), body.to_owned()))
     }
 
-    /// A metric, over all labels but those in its name.
+    /// The value of a metric, summed over all labels not given in `name`.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.get("/metrics").unwrap_or_default();
         let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
@@ -107,37 +107,37 @@ impl Agent {
         text.lines().filter(of_name).filter_map(value).sum()
     }
 
-    /// Waits until so many more samples are in the store.
+    /// Waits until `n` more samples are stored.
     pub(crate) fn wait_for_samples(&self, n: f64) {
         let before = self.metric("fpprof_samples_stored_total");
         wait_until("samples are stored", || self.metric("fpprof_samples_stored_total") >= before + n);
     }
 
-    /// Ends it by SIGTERM.
+    /// Stops the agent by SIGTERM.
     pub(crate) fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
         let status = self.agent.wait().expect("it ends");
         assert!(status.success(), "{status}: {}", self.log());
     }
 
-    /// Its store.
+    /// Reads the store.
     pub(crate) fn stored(&self) -> Stored {
         read(&self.store(), self.busy.id())
     }
 
-    /// Ends it, and reads its store.
+    /// Stops the agent and reads the store.
     pub(crate) fn end(mut self) -> Stored {
         self.stop();
         self.stored()
     }
 }
 
-/// The rows of all files of a table.
+/// Reads the rows of all files of a table.
 fn rows(table: &Path) -> Vec<Row> {
     let days = std::fs::read_dir(table).expect("a table").flatten();
     let files = days.flat_map(|day| std::fs::read_dir(day.path()).expect("a day").flatten()).map(|file| file.path());
     files
-        // Without those that the agent is writing.
+        // Not the files that the agent is still writing.
         .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
         .flat_map(|path| {
             let file = File::open(path).expect("a file of the table");
@@ -188,7 +188,8 @@ impl Stored {
         self.counters.get(name).copied().unwrap_or(0)
     }
 
-    /// Checks that every tick of all intervals is somewhere, and every stored sample in the table, under each strategy.
+    /// Checks that every tick of all intervals is counted, and that every stored sample is in the table under each
+    /// strategy.
     pub(crate) fn assert_balance(&self) {
         let count = |name| self.counter(name);
         let ticks = count("recorded") + count("lost") + count("skipped") + count("dropped") + count("unread");
@@ -208,7 +209,7 @@ impl Stored {
     }
 }
 
-/// Check that nobody can hold the agent's descriptors by connecting to it, and that it answers again once they have gone.
+/// Check that connections cannot use up the agent's descriptors, and that it answers again once they are closed.
 #[test]
 fn connections_are_few() {
     let agent = Agent::start("rate = 49\ncall-graph = \"fp\"", &[]);
@@ -222,7 +223,7 @@ fn connections_are_few() {
     let before = sockets();
     let connections: Vec<_> = (0..100).map(|_| TcpStream::connect(agent.address)).collect();
     wait_until("connections are accepted", || sockets() >= before + 10);
-    // The rest of them is accepted at once, or never while these last.
+    // If the remaining connections were accepted at all, it would be within this second.
     std::thread::sleep(Duration::from_secs(1));
     assert!(sockets() < before + 60, "{before} and {}", sockets());
     drop(connections);
@@ -230,8 +231,8 @@ fn connections_are_few() {
     agent.end().assert_balance();
 }
 
-/// Check that every sample is in the store under each strategy, that ticks add up, that a program whose libraries have no frame
-/// pointers is there with its functions and complete stacks, that the metrics count the same, and that it answers for its health.
+/// Check that every sample is stored under each strategy, that ticks add up, that a program whose libraries have no
+/// frame pointers has its functions and complete stacks, that the metrics agree, and that the health check succeeds.
 #[test]
 fn what_is_recorded_is_stored() {
     let agent = Agent::start("rate = 199", &[]);
@@ -258,13 +259,13 @@ fn what_is_recorded_is_stored() {
     assert!(stored.functions.contains("Perl_runops_standard"), "{:?}", stored.functions);
 }
 
-/// Check that waits are stored as well, each with what it lasted, apart from the samples of the CPU.
+/// Check that waits are stored too, each with its duration, separately from CPU samples.
 #[test]
 fn waits_are_stored() {
     let agent = Agent::start("rate = 49\noff-cpu = \"1ms\"", &[]);
     let resting = Command::new("perl").args(["-e", "alarm 200; select(undef, undef, undef, 0.02) while 1"]).spawn();
     let resting = Ended(resting.expect("perl starts"));
-    // So that there is a table.
+    // Until there is a table.
     agent.wait_for_samples(1.0);
     wait_until("waits are stored", || {
         let stacks = agent.store().join("stacks");
@@ -279,8 +280,8 @@ fn waits_are_stored() {
     agent.end().assert_balance();
 }
 
-/// Check that SIGHUP changes the rate, that a mistake in the file changes nothing and is named, and that the balance is exact over all
-/// recordings.
+/// Check that SIGHUP changes the rate, that an invalid file changes nothing and is reported, and that the balance is
+/// exact over all recordings.
 #[test]
 fn settings_are_read_again() {
     let agent = Agent::start("rate = 99", &[]);
@@ -296,8 +297,8 @@ fn settings_are_read_again() {
     agent.end().assert_balance();
 }
 
-/// Check that samples that cannot be written are counted as discarded, that this is said once, and that the store works again when
-/// it can be written again.
+/// Check that samples that cannot be written are counted as discarded, that this is printed once, and that storing
+/// resumes when writing is possible again.
 #[test]
 fn a_store_that_fails_is_counted() {
     let agent = Agent::start("rate = 199\ncall-graph = \"fp\"", &[]);
@@ -316,14 +317,14 @@ fn a_store_that_fails_is_counted() {
     stored.assert_balance();
 }
 
-/// Check that systemd hears when it is ready, that it lives, and that it stops; and that nothing it started is left.
+/// Check that systemd is notified of readiness, of life and of stopping, and that no process is left.
 #[test]
 fn systemd_is_told() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     let (message, messages) = channel();
-    // As systemd does: whoever tells it waits while it does not read.
+    // Read all the time, as systemd does: otherwise senders would block.
     std::thread::spawn(move || {
         let mut bytes = [0; 256];
         while let Ok(n) = socket.recv(&mut bytes) {
@@ -332,7 +333,7 @@ fn systemd_is_told() {
     });
     let agent = Agent::start("rate = 49", &[("NOTIFY_SOCKET", &path)]);
     let next = || messages.recv_timeout(Duration::from_secs(120)).expect("a message");
-    // It lives before it is ready.
+    // Watchdog messages may precede readiness.
     assert_eq!(std::iter::repeat_with(next).find(|message| message != "WATCHDOG=1").as_deref(), Some("READY=1"));
     agent.wait_for_samples(1.0);
     let children = children_of(agent.agent.id());
@@ -346,8 +347,8 @@ fn systemd_is_told() {
     wait_until("its processes are gone", || !children.iter().any(is_worker));
 }
 
-/// Check that an interval's worker cannot take the agent with it: it is killed whenever it is seen, and what is not unwound is
-/// counted.
+/// Check that a dying worker does not end the agent: workers are killed as soon as they appear, and samples that are
+/// not unwound are counted.
 #[test]
 fn a_worker_that_dies_is_counted() {
     let agent = Agent::start("rate = 199\ncall-graph = \"fp\"", &[]);
@@ -374,7 +375,7 @@ fn children_of(pid: u32) -> Vec<i32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// Check that wrong configurations are refused before anything is recorded, with what to do.
+/// Check that invalid configurations are refused before anything is recorded, with advice.
 #[test]
 fn wrong_configurations_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! `--debuginfod`: what is missing here comes from a server, by build id. `just debuginfod` tries elfutils' own server.
+//! Tests of `--debuginfod`: missing files come from a server, by build id. `just debuginfod` tests elfutils' own
+//! server.
 
 use crate::support::{compile, fpprof, ran, record};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-/// A server of the files below a directory; gives its address, and keeps what it was asked for.
+/// Serves the files below a directory; returns the address and the list of requested paths.
 fn serve(dir: PathBuf) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
     let url = format!("http://{}", listener.local_addr().expect("its address"));
@@ -37,8 +38,9 @@ fn answer(stream: TcpStream, dir: &Path) -> Option<String> {
     Some(path)
 }
 
-/// Check that functions of a program that is stripped, and then gone, have their names again with the server's files, that each
-/// file is asked for once, that it stays in the cache, that an archive has it, and that nothing is asked for without the option.
+/// Check that functions of a program that is stripped, and then removed, are named by the server's files, that each
+/// file is requested once and stays in the cache, that an archive contains it, and that nothing is requested without
+/// the option.
 #[test]
 fn missing_files_come_from_a_server() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -72,7 +74,7 @@ fn missing_files_come_from_a_server() {
     assert!(with(&export, &file).contains("inner (program.c:1)"), "it is in the cache");
     assert_eq!(of_program(&asked()), 0);
 
-    // An archive has what was fetched.
+    // An archive contains the fetched files.
     with(&["archive"], &file);
     run(Command::new("tar").arg("xf").arg(at("run.tar.zst")).arg("-C").arg(dir.path()));
     std::fs::remove_dir_all(&cache).expect("removed");
@@ -80,15 +82,15 @@ fn missing_files_come_from_a_server() {
     let unpacked = [&export[..], &["--symfs", symfs.to_str().expect("UTF-8")]].concat();
     assert!(with(&unpacked, &file).contains("inner (program.c:1)"));
 
-    // The program is gone, too.
+    // Remove the program, too.
     std::fs::rename(&program, files.join("executable")).expect("moved");
     assert!(!with(&export, &file).contains("inner"));
     assert!(with(&fetching, &file).contains("main (program.c:2);inner (program.c:1)"));
     assert_eq!(of_program(&asked()), 2);
 }
 
-/// Check that a server that does not answer is named, asked once, and costs nothing but names; and that without a server the
-/// option is an error that says what to set.
+/// Check that an unreachable server is reported and asked once, and that only names are missing; and that without a
+/// server the option is an error that says what to set.
 #[test]
 fn servers_that_fail_are_named() {
     let dir = tempfile::tempdir().expect("a directory");

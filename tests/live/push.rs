@@ -1,4 +1,4 @@
-//! `fpprof agent` with a collector: every stored sample is sent once, waits, or is counted.
+//! Tests of `fpprof agent` with a collector: every stored sample is sent once, waits in the spool, or is counted.
 
 use crate::agent::Agent;
 use crate::support::wait_until;
@@ -13,24 +13,24 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-/// What a collector does with a request.
+/// A collector's reaction to a request.
 #[derive(Debug, Clone, Copy)]
 enum Does {
-    /// Answers so.
+    /// Answers with this status and headers.
     Answer(&'static str),
-    /// Takes it, and goes without an answer.
+    /// Reads the request and closes the connection.
     HangUp,
 }
 
 const TAKEN: Does = Does::Answer("200 OK");
 
-/// A collector that this test makes fail as it wants; what a real one takes, `just engines` tries.
+/// A collector that fails on demand; `just engines` tests a real one.
 struct Collector {
     address: SocketAddr,
     got: Arc<Mutex<Vec<Got>>>,
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
 struct Got {
     head: String,
@@ -38,7 +38,7 @@ struct Got {
 }
 
 impl Collector {
-    /// At this address; does one thing after the other, and the last for ever.
+    /// Listens at this address; goes through the reactions in order, and repeats the last forever.
     fn at(address: SocketAddr, tls: Option<Arc<ServerConfig>>, does: &'static [Does]) -> Self {
         let listener = TcpListener::bind(address).expect("a listener");
         let address = listener.local_addr().expect("its address");
@@ -73,7 +73,7 @@ impl Collector {
     }
 }
 
-/// Reads a request and answers it; `None` where none comes.
+/// Reads a request and reacts to it; `None` if none arrives.
 fn answer(stream: impl Read + Write, does: Does) -> Option<Got> {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
@@ -91,7 +91,7 @@ fn answer(stream: impl Read + Write, does: Does) -> Option<Got> {
     Some(Got { head, body })
 }
 
-/// Samples of the profiles in requests, each once however often it came, by strategy.
+/// Sums the samples of the profiles in requests by strategy, each profile once even if sent repeatedly.
 fn samples<'b>(bodies: impl IntoIterator<Item = &'b Vec<u8>>) -> BTreeMap<String, i64> {
     let mut profiles = BTreeMap::new();
     for body in bodies {
@@ -132,8 +132,8 @@ fn settings(url: &str, more: &str) -> String {
     format!("rate = 99\n[push]\nurl = \"{url}\"\n{more}")
 }
 
-/// Check that each stored sample is sent under the default strategy, or waits: also where the collector is overloaded, refuses
-/// a token, or takes a request and its answer is lost. Then the same bytes come again.
+/// Check that each stored sample is sent under the default strategy or waits in the spool: also if the collector is
+/// overloaded, refuses a token, or accepts a request but the answer is lost; then the same bytes are sent again.
 #[test]
 fn every_sample_is_sent() {
     const OVERLOADED: Does = Does::Answer("503 Service Unavailable\r\nRetry-After: 1");
@@ -154,15 +154,15 @@ fn every_sample_is_sent() {
     let got = collector.got();
     assert!(got.iter().all(|request| request.head.starts_with("POST /v1development/profiles HTTP/1.1\r\n")));
     assert!(got[1..5].windows(2).all(|pair| pair[0].body == pair[1].body), "the same bytes");
-    // What waits may have been sent, and its answer come too late.
+    // A request in the spool may have been sent, if its answer came too late.
     let sent = samples(bodies(&got).chain(&stored.waiting));
     assert_eq!(sent.len(), 1, "{sent:?}");
     let in_store: Vec<i64> = stored.samples.into_values().collect();
     assert_eq!(sent.into_values().sum::<i64>(), in_store[0]);
 }
 
-/// Check that a collector that is away costs the oldest profiles when there is no room for more, which are counted, that the rest
-/// is sent when it is there, that a reload chooses all strategies, and that what an agent leaves the next one sends.
+/// Check that while a collector is unreachable the oldest profiles are removed for want of room and counted, that the
+/// rest is sent later, that a reload selects all strategies, and that an agent sends what its predecessor left.
 #[test]
 fn profiles_wait_within_bounds() {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
@@ -181,7 +181,7 @@ fn profiles_wait_within_bounds() {
     let removed = outcome("no_room");
     let stored = agent.end();
     stored.assert_balance();
-    // Under one strategy until the reload, then under each.
+    // Under one strategy before the reload, then under each.
     let sent: Vec<i64> = samples(bodies(&collector.got()).chain(&stored.waiting)).into_values().collect();
     let in_store: Vec<i64> = stored.samples.into_values().collect();
     let all = sent.iter().sum::<i64>();
@@ -190,7 +190,8 @@ fn profiles_wait_within_bounds() {
     assert!(counted > in_store[0] as f64 && all <= in_store.iter().sum(), "{sent:?} {in_store:?}");
 }
 
-/// Check that a collector whose certificate nobody vouches for gets nothing, not even the token, and gets both with `ca-file`.
+/// Check that a collector with an untrusted certificate receives nothing, not even the token, and receives both with
+/// `ca-file`.
 #[test]
 fn certificates_are_checked() {
     let CertifiedKey { cert, signing_key } =

@@ -1,4 +1,4 @@
-//! `fpprof serve` on what the agent and the recorder really write.
+//! Tests of `fpprof serve` on real output of the agent and the recorder.
 
 use crate::agent::Agent;
 use crate::support::serving::Serving;
@@ -6,14 +6,14 @@ use crate::support::{ENDLESS, number, record_endless, report};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// The sum of a counter, over all buckets and causes.
+/// The sum of a counter over all buckets and causes.
 fn counted(quality: &Value, counter: &str) -> i64 {
     let ticks = quality["ticks"].as_array().expect("ticks").iter();
     ticks.filter(|tick| tick["counter"] == counter).filter_map(|tick| tick["value"].as_i64()).sum()
 }
 
-/// Check that the store of an agent is answered from while it goes on, and that at the end each answer has the samples of the
-/// tables under each strategy, the balance of the counters, and the cost.
+/// Check that a store is served while its agent runs, and that at the end the answers have the samples of the tables
+/// under each strategy, the balance of the counters, and the cost.
 #[test]
 fn a_store_is_served() {
     let mut agent = Agent::start("rate = 199", &[]);
@@ -48,7 +48,7 @@ fn a_store_is_served() {
     assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
 }
 
-/// Check that a recording is served, with the samples of its report under each of its strategies.
+/// Check that a recording is served, with the same samples as its report under each strategy.
 #[test]
 fn a_recording_is_served() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! `fpprof serve` under way, and stores for it.
+//! Runs `fpprof serve`, and writes stores for it.
 
 use super::stored::{self, Rows};
 use super::{Ended, fpprof};
@@ -12,16 +12,16 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// The server of a store or recording.
+/// A running server.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub(crate) server: Ended,
-    /// Such as `127.0.0.1:7475`.
+    /// Address, such as `127.0.0.1:7475`.
     pub(crate) address: String,
 }
 
 impl Serving {
-    /// Starts it, and waits until it listens.
+    /// Starts a server and waits until it listens.
     pub(crate) fn start(path: &Path) -> Self {
         Self::started(fpprof().args(["serve", "--listen", "127.0.0.1:0"]).arg(path))
     }
@@ -34,13 +34,13 @@ impl Serving {
             let n = said.read_line(&mut all).expect("a message");
             assert!(n > 0, "it ended: {all}");
         }
-        // What it says later is of no interest, but must find room.
+        // Drain later messages, so that the server cannot block on a full pipe.
         std::thread::spawn(move || said.read_to_end(&mut Vec::new()));
         let address = all.rsplit_once("http://").map_or("", |(_, address)| address.trim_end().trim_end_matches('/'));
         Self { server, address: address.to_owned() }
     }
 
-    /// The status and the body of the answer to a request, with these lines behind the first; and its head.
+    /// Sends a request line with these header lines; returns the status, the body and the head of the answer.
     pub(crate) fn request(&self, first: &str, headers: &str) -> (u16, String, String) {
         let mut connection = TcpStream::connect(&self.address).expect("it listens");
         connection.set_read_timeout(Some(Duration::from_secs(100))).expect("a time");
@@ -52,27 +52,27 @@ impl Serving {
         (status, body.to_owned(), head.to_owned())
     }
 
-    /// The status and the answer to a question, such as `flamegraph?host=a`.
+    /// Sends a query, such as `flamegraph?host=a`; returns the status and the answer.
     pub(crate) fn ask(&self, question: &str) -> (u16, Value) {
         let (status, body, _) = self.request(&format!("GET /api/{question}"), "Host: localhost\r\n");
         (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
-    /// The answer to a question that is right.
+    /// Sends a valid query; returns the answer.
     pub(crate) fn answer(&self, question: &str) -> Value {
         let (status, answer) = self.ask(question);
         assert_eq!(status, 200, "{question}: {answer}");
         answer
     }
 
-    /// Ends it as systemd or a person would.
+    /// Ends the server by a signal, as systemd or a user would.
     pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
         kill(Pid::from_raw(self.server.id().cast_signed()), signal).expect("it runs");
         self.server.wait().expect("it ends")
     }
 }
 
-/// Writes the stacks of an interval of a minute into a store: rows for each strategy.
+/// Writes the stacks of a one-minute interval into a store, with rows for each strategy.
 pub(crate) fn write_stacks(store: &Path, minute: u64, host: &str, strategies: &[(&str, Rows<'_>)]) {
     let began = stored::NOON_US + minute * 60_000_000;
     let profiles: Vec<_> =
