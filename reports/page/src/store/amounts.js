@@ -1,8 +1,8 @@
-// Amounts in the unit of an answer.
+// Formats amounts in the unit of an answer.
 
 import { number } from "../words.js";
 
-/** Nanoseconds → 1.23 s. */
+/** Formats nanoseconds, such as 1.23 s. */
 export function duration(ns) {
   const units = [["ns", 1e3], ["µs", 1e3], ["ms", 1e3], ["s", 60], ["min", 60], ["h", Infinity]];
   let value = ns;
@@ -14,7 +14,7 @@ export function duration(ns) {
   return "";
 }
 
-/** How amounts of a unit are written: with its name, and `plain` without. The unit is `samples`, or the weights of an event. */
+/** Formatters for a unit: `amount` appends its name, `plain` does not. The unit is `samples` or `weight`. */
 export function amounts(unit, weightUnit) {
   if (unit === "weight" && weightUnit.endsWith("_ns")) return { amount: duration, plain: duration };
   const noun = unit === "weight" ? weightUnit : "samples";

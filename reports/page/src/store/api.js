@@ -1,9 +1,9 @@
-// Asks the server.
+// Queries the server.
 
-/** An answer that is none: its words are for the person. */
+/** A failed query; the message is shown to the user. */
 export class Refused extends Error {}
 
-/** The answer to a question, such as `flamegraph`. */
+/** Sends a query, such as `flamegraph`; returns its answer. */
 export async function ask(question, parameters, signal) {
   let response;
   try {

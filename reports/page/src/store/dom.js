@@ -1,8 +1,8 @@
-// Elements, made without markup: names may be anybody's.
+// Creates elements without parsing markup: names come from others and are not trusted.
 
 export const byId = (id) => document.getElementById(id);
 
-/** An element with text or children. */
+/** Creates an element with properties and children. */
 export function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
@@ -10,9 +10,9 @@ export function make(tag, properties = {}, ...children) {
 }
 
 /**
- * A table whose columns can be sorted. A column is `{ title, value, cell, numeric, className }`:
- * what it is sorted by, and what is shown.
- * `sort` is a column's number, below 0 in the other direction; `onSort` is told another.
+ * Creates a table with sortable columns. A column is `{ title, value, cell, numeric, className }`:
+ * `value` is its sort key, `cell` what is shown.
+ * `sort` is a column's number from 1, negative to reverse; `onSort` is called with a new one.
  */
 export function table(columns, rows, { sort, onSort }) {
   const column = columns[Math.abs(sort) - 1] ?? columns[0];

@@ -1,11 +1,11 @@
-// Flame graphs of the store: the answer's columns as a tree, its words and its colours.
+// Flame graphs of the store: builds the tree from the answer's columns; labels and colours.
 
 import { difference, Flame, shade } from "../flame.js";
 import { share } from "../words.js";
 
 const KINDS = ["all", "process", "frame", "truncated", "broken", "pruned"];
 
-/** The tree of an answer. `sides` are columns: of one selection its samples, of two before and after, each with its total. */
+/** Builds the tree of an answer. `sides` are pairs of samples by node and their total: one selection, or before and after. */
 export function treeOf(nodes, sides, amount) {
   const value = (at) => sides.reduce((sum, [samples, total]) => sum + (total ? samples[at] / total : 0), 0) / sides.length;
   const all = nodes.parent.map((parent, at) => ({
@@ -26,7 +26,7 @@ export function treeOf(nodes, sides, amount) {
 
 /** A flame graph of one selection, or of two. */
 export class StoreFlame extends Flame {
-  /** `about` has the totals, how amounts are written, and the strategy. */
+  /** `about` has the totals, the formatter of amounts, and the strategy. */
   show(root, about) {
     this.about = about;
     this.draw(root);

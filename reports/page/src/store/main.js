@@ -1,4 +1,4 @@
-// The page of a store: filters, views, and the address that says what is shown.
+// The page of a store: filters, views, and the state kept in the page's address.
 
 import { number } from "../words.js";
 import { ask, Refused } from "./api.js";
@@ -6,9 +6,9 @@ import { byId, make } from "./dom.js";
 import { changed, FACETS, go, OWN, query, state } from "./state.js";
 import { VIEWS } from "./views.js";
 
-/** Seconds before the last interval that a range begins. */
+/** Lengths of ranges in seconds, up to the end of the last interval. */
 const RANGES = { "15min": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800 };
-/** Fields for a time. */
+/** Input fields that hold a time. */
 const TIMES = ["from", "to", "before.from", "before.to"];
 let store = null;
 let last = null;
@@ -21,14 +21,14 @@ function say(id, words) {
   byId(id).hidden = words === "";
 }
 
-/** Sets the range to the last so many seconds of the store; all of it for none. */
+/** The range of the last `seconds` of the store; all of it without. */
 function rangeOf(seconds) {
   if (!store.span || !seconds) return { from: null, to: null };
   const end = Math.floor(store.span[1]) + 1;
   return { from: String(end - seconds), to: String(end) };
 }
 
-/** Asks again for what the address says, and shows it. */
+/** Queries the server for the state in the address, and shows the answer. */
 async function refresh() {
   asking.abort();
   asking = new AbortController();
@@ -46,7 +46,7 @@ async function refresh() {
     const unit = now.get("unit") ?? (choice.weight_unit === "blocked_ns" ? "weight" : "samples");
     const fixed = facets.choice && !isPlain ? { event: choice.event, strategy: choice.strategy, unit } : {};
     const answer = await ask(question, query({ ...fixed, ...parameters?.(now) }), signal);
-    // Figures are as wide as their place, which has a width only when it is shown.
+    // Figures take the width of their container, which has one only while it is visible.
     last = () => show(answer, choice);
     last();
     say("problem", "");
@@ -70,7 +70,7 @@ function status({ files }, facets, choice) {
   say("unread", count ? `${number(count)} files cannot be read, and what is in them is not counted: ${named}` : "");
 }
 
-/** Shows the view and what its controls are set to. */
+/** Shows the view, and sets its controls from the state. */
 function showInputs(now, view) {
   document.querySelectorAll("[role=tab]").forEach((tab) => {
     tab.setAttribute("aria-selected", String(tab.dataset.view === view));
@@ -92,7 +92,7 @@ function showInputs(now, view) {
   byId("before").value = now.get("before") ?? "";
 }
 
-/** Fills a list of names; the first is for any. What is chosen stays in it, even if there is none now. */
+/** Fills a list of names; the first option means any. A chosen name stays in the list even if it has no samples now. */
 function options(select, any, names, chosen) {
   const all = chosen !== null && !names.some(([name]) => name === chosen) ? [[chosen, 0], ...names] : names;
   const option = (value, text) => make("option", { value, textContent: text });
@@ -124,7 +124,7 @@ function fill({ facets, combinations, choice }) {
   byId("unit").value = now.get("unit") ?? "";
 }
 
-/** Changes what is shown, as a step of the browser's history. */
+/** Changes the state, as a step in the browser's history. */
 function change(changes) {
   go(changed(changes));
   refresh();
@@ -139,7 +139,7 @@ function listen() {
   for (const name of ["unit", "before"]) byId(name).addEventListener("change", ({ target }) => change({ [name]: target.value || null }));
   byId("range").addEventListener("change", async ({ target }) => {
     if (target.value === "custom") return byId("from").focus();
-    // The agent may have gone on meanwhile.
+    // The agent may have stored more meanwhile.
     await look();
     change({ ...rangeOf(RANGES[target.value]), zoom: null });
   });
@@ -178,7 +178,7 @@ function listen() {
   window.addEventListener("popstate", refresh);
 }
 
-/** Draws again at the new width once resizing has come to rest. */
+/** Redraws at the new width once resizing has stopped. */
 function redrawWhenResized() {
   let width = document.body.clientWidth;
   let waiting = 0;
@@ -192,7 +192,7 @@ function redrawWhenResized() {
   });
 }
 
-/** What the store has; no file is read for it. */
+/** Reads the store's name and span; for this empty range the server reads no file. */
 async function look() {
   ({ store } = await ask("facets", "from=0&to=1"));
 }

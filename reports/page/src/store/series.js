@@ -8,7 +8,7 @@ const TIP = { fill: "var(--card)", stroke: "var(--line)" };
 const date = (s) => new Date(s * 1000);
 const clock = (s) => `${date(s).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
-/** The axis of times, in UTC, whose ticks have as much of them as the range needs. */
+/** A time axis in UTC, whose labels are as detailed as the range needs. */
 function axis(figure, rows, bucket) {
   const seconds = rows.map((row) => row.time);
   const [from, to] = [Math.min(...seconds), Math.max(...seconds) + bucket];
@@ -18,14 +18,14 @@ function axis(figure, rows, bucket) {
   return { type: "utc", domain: [date(from), date(to)], label: "UTC", grid: true, ticks: room, tickFormat };
 }
 
-/** Bars of a bucket's width, one on the other. */
+/** Stacked bars, as wide as a bucket. */
 function bars(rows, bucket, options) {
   return Plot.rectY(rows, {
     x1: (row) => date(row.time), x2: (row) => date(row.time + bucket), insetLeft: 0.5, insetRight: 0.5, tip: TIP, ...options,
   });
 }
 
-/** Stacks by how they end, each strategy apart. */
+/** Stacks by how they end, one chart for each strategy. */
 export function stacks(figure, answer) {
   const rows = answer.stacks;
   if (!rows.length) return nothing(figure, "There are no samples here.");
@@ -71,7 +71,7 @@ const COSTS = {
   rate: { label: "samples a second and CPU", value: (row) => row.rate_hz, text: (value) => `${value} Hz` },
 };
 
-/** One figure of the agent's cost, a line for each machine. */
+/** One measure of the agents' cost, a line for each machine. */
 export function cost(figure, answer, what) {
   const { label, value, text } = COSTS[what];
   const rows = answer.points.filter((row) => value(row) !== null);

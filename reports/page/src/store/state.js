@@ -1,18 +1,18 @@
-// What is shown, as it stands behind the # of the page's address: a link shows the same again.
+// The state of the page, kept in the fragment of its address, so that a link restores it.
 
-/** Parameters that choose samples. */
+/** Parameters that filter samples. */
 export const FILTERS = ["from", "to", "host", "service", "container", "pod", "process", "event", "strategy"];
-/** Those of them that are chosen from names. */
+/** Filters chosen from a list of names. */
 export const FACETS = FILTERS.slice(2);
-/** What the left side of a comparison may have of its own. */
+/** Filters that the left side of a comparison may override. */
 export const OWN = ["host", "service", "container", "process", "strategy"];
 
-/** The state, a `URLSearchParams`. */
+/** The current state, a `URLSearchParams`. */
 export function state() {
   return new URLSearchParams(location.hash.slice(1));
 }
 
-/** The state with changes: a value, or `null` for none. */
+/** Returns the state with changes; `null` removes a parameter. */
 export function changed(changes) {
   const next = state();
   for (const [name, value] of Object.entries(changes)) {
@@ -22,14 +22,14 @@ export function changed(changes) {
   return next;
 }
 
-/** Makes it the state. With `quietly` the browser's way back does not stop here. */
+/** Sets the state. With `quietly` no entry is added to the browser's history. */
 export function go(next, quietly) {
   const hash = `#${next}`;
   if (hash === (location.hash || "#")) return;
   history[quietly ? "replaceState" : "pushState"](null, "", hash);
 }
 
-/** The filters as parameters of a question, with more. */
+/** The filters as parameters of a query, with further ones. */
 export function query(more = {}) {
   const now = state();
   const pairs = FILTERS.filter((name) => now.has(name)).map((name) => [name, now.get(name)]);

@@ -1,4 +1,4 @@
-// The views: each asks its question and shows the answer.
+// The views: each has a query and shows its answer.
 
 import { path } from "../flame.js";
 import { number, share } from "../words.js";
@@ -8,12 +8,12 @@ import { StoreFlame, treeOf } from "./flames.js";
 import { cost, losses, stacks } from "./series.js";
 import { changed, go, OWN, state } from "./state.js";
 
-/** Rows of a table that are shown. */
+/** The most rows shown of a table. */
 const MAX_ROWS = 300;
 
 const flames = {};
 
-/** The flame graph of a view, made when it is first shown. */
+/** The flame graph of a view, created when first shown. */
 function flame(id, parameter) {
   flames[id] ??= new StoreFlame(byId(id), {
     names: {},
@@ -23,7 +23,7 @@ function flame(id, parameter) {
   return flames[id];
 }
 
-/** Zooms to the frame that the state names, and marks what it searches for. */
+/** Zooms to the frame in the state, and marks matches of its search. */
 function steer(graph, id, parameter) {
   const zoom = state().get(parameter);
   if (zoom) {
@@ -49,7 +49,7 @@ function leftOut(id, n) {
   byId(`${id}-left-out`).textContent = n ? `The smallest ${number(n)} frames are left out; their samples are in the grey ones.` : "";
 }
 
-/** Each view: its question, the parameters beside the filters, and how its answer is shown. */
+/** Each view: its query, the parameters besides the filters, and the function that shows the answer. */
 export const VIEWS = {
   flame: {
     question: "flamegraph",
@@ -83,7 +83,7 @@ function button(text, changes) {
   return element;
 }
 
-/** Sorts by another column, without asking again. */
+/** Sorts by another column, without another query. */
 function sorting(name, redraw) {
   return {
     sort: Number(state().get(name) ?? 0) || undefined,
@@ -94,7 +94,7 @@ function sorting(name, redraw) {
   };
 }
 
-/** The column of a function's file. */
+/** The column with a function's file. */
 const FILE = { title: "file", className: "file", value: (one) => one.module.toLowerCase(), cell: (one) => one.module };
 
 function choose(one) {
@@ -128,14 +128,14 @@ function defined(options) {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }
 
-/** A table of the first rows in its order. */
+/** A table of the first rows in the given order. */
 function cut(columns, rows, options) {
   const whole = table(columns, rows, options);
   [...whole.tBodies[0].rows].slice(MAX_ROWS).forEach((row) => row.remove());
   return whole;
 }
 
-/** What calls the chosen function, and what it calls. */
+/** Shows callers and callees of the chosen function. */
 function neighbours(answer, amount, plain) {
   const name = state().get("function");
   byId("neighbours").hidden = name === null;
@@ -160,10 +160,10 @@ function neighbours(answer, amount, plain) {
   );
 }
 
-/** Seconds before, of the left side's range. */
+/** How much earlier the left side's range is, in seconds; `null` for its own length. */
 const EARLIER = { period: null, day: 86400, week: 7 * 86400 };
 
-/** The left side of the comparison: what it has of its own. */
+/** The parameters of the comparison's left side that differ from the right side's. */
 function sides(now) {
   const own = OWN.filter((name) => now.has(`before.${name}`)).map((name) => [`before.${name}`, now.get(`before.${name}`)]);
   const [from, to] = ["from", "to"].map((name) => Number(now.get(name)));
@@ -182,7 +182,7 @@ function points({ points: change, interval }) {
   return interval ? `${text(change)} [${text(interval.low)}, ${text(interval.high)}]` : text(change);
 }
 
-/** What is compared, in words. */
+/** A description of the comparison. */
 function titleOf(before, after, amount) {
   if (!before || !after) return `There is nothing to compare: ${amount(before)} before, ${amount(after)} after.`;
   const same = Object.keys(sides(state())).length === 0;
@@ -242,7 +242,7 @@ function quality(answer) {
   ]);
 }
 
-/** A table whose order is in no link. */
+/** A table whose sort order is not kept in the address. */
 function show(id, rows, first, columns) {
   const draw = (sort) => byId(id).replaceChildren(cut(columns, rows, { sort, onSort: draw }));
   draw(first);
