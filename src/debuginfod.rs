@@ -36,7 +36,7 @@ pub(crate) struct Debuginfod {
 
 #[derive(Debug)]
 struct State {
-    /// Servers that have not failed.
+    /// Servers that have not failed yet.
     urls: Vec<String>,
     /// Files that were requested; they are not requested again.
     asked: BTreeSet<PathBuf>,

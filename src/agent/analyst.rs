@@ -143,7 +143,7 @@ impl Analyst {
                 Ok(Message::Done(done)) => return done,
                 Err(RecvTimeoutError::Disconnected) => bail!("the thread that waits for the process has ended"),
                 Err(RecvTimeoutError::Timeout) => {
-                    // It may have ended meanwhile.
+                    // Fails if it has just ended.
                     let _ = process.map(|process| pidfd_send_signal(process, Signal::KILL));
                     self.late = Some(receiver);
                     bail!("the process that unwinds took more than {} s", LIMIT.as_secs());
@@ -179,6 +179,7 @@ fn in_process(part: &Part, span: Span, files: &Files, sender: &Sender<Message>) 
     read_output(output)
 }
 
+/// Reads what the process wrote. Hostile files may have taken it over, so every size is checked against what is there.
 fn read_output(mut output: File) -> anyhow::Result<Output> {
     const UNEXPECTED: &str = "unexpected answer of the process that unwinds";
     output.rewind()?;

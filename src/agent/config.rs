@@ -68,7 +68,7 @@ pub(crate) struct StoreConfig {
     pub(crate) max_size: u64,
 }
 
-/// Where metrics are served.
+/// The HTTP server of metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct HttpConfig {
@@ -78,7 +78,7 @@ pub(crate) struct HttpConfig {
     pub(crate) listen: SocketAddr,
 }
 
-/// Where profiles are sent.
+/// The collector that profiles are sent to.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct PushConfig {

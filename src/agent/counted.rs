@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(super) struct Ticks {
     pub(super) fired: u64,
     pub(super) recorded: u64,
-    /// By cause.
+    /// Lost ticks by cause.
     pub(super) lost: BTreeMap<&'static str, u64>,
     pub(super) skipped: u64,
     pub(super) dropped: u64,

@@ -48,7 +48,7 @@ pub(super) struct Pusher {
 
 #[derive(Debug)]
 enum Order {
-    /// There is something new in the spool.
+    /// The spool has new requests.
     Look,
     /// Send to this collector from now on; to none for `None`.
     To(Option<Collector>),
@@ -101,7 +101,7 @@ impl Pusher {
         let _ = self.orders.send(Order::To(collector));
     }
 
-    /// There is something new in the spool.
+    /// Tells the thread that the spool has new requests.
     pub(super) fn look(&self) {
         let _ = self.orders.send(Order::Look);
     }

@@ -120,7 +120,7 @@ impl Spool {
     /// Removes the file of a taken request.
     ///
     /// # Errors
-    /// If its file cannot be removed: the next agent sends it again.
+    /// If its file cannot be removed: it is sent again after a restart.
     pub(super) fn remove(&self, entry: &Entry) -> io::Result<()> {
         self.waiting().size.subtract(entry.bytes);
         remove(&self.dir.join(&entry.name))

@@ -44,8 +44,8 @@ struct Answer<'a> {
     files: &'a Files,
     is_cancelled: &'a AtomicBool,
     began: Instant,
-    /// Names of files that were read, and of those that could not be: a query may read a file several times, but it
-    /// counts once.
+    /// Names of files that were read, and of those that could not be; sets, since a query may read a file several
+    /// times.
     read: BTreeSet<String>,
     unread: BTreeSet<String>,
     unread_why: Vec<String>,

@@ -187,6 +187,7 @@ impl Facets {
         let number = self.choice();
         let choice = number.and_then(|number| self.combinations.get(number));
         let event = choice.map(|choice| choice.event.as_str());
+        // The maximum over strategies, not the sum: each sample has a row for each strategy.
         let mut most: BTreeMap<(Facet, u32), u64> = BTreeMap::new();
         for (&(facet, combination, name), &samples) in &self.counts {
             let is_counted = |it: &&Combination| {

@@ -39,7 +39,7 @@ pub struct Wanted {
     pub functions: bool,
     /// The function whose callers and callees are counted.
     pub chosen: Option<Chosen>,
-    /// What is added up.
+    /// The unit that is added up.
     pub unit: Unit,
 }
 
