@@ -26,7 +26,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 /// The time limit for analysing one interval: its file systems may be slow.
@@ -37,6 +37,8 @@ pub(crate) const MAX_TABLE_BYTES: u64 = 256 << 20;
 const MAX_LINE_BYTES: u64 = 1 << 20;
 /// The most bytes of a request before compression: below the limits of the usual receivers; Pyroscope's is the lowest.
 const MAX_REQUEST_BYTES: usize = 4_000_000;
+/// The most requests of an interval: each is a file of the spool.
+const MAX_REQUESTS: usize = 1000;
 
 /// The time of an interval, and how to analyse it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,7 +125,14 @@ impl Analyst {
             return of_recording(part.into_bytes(), span);
         }
         if let Some(late) = self.late.take() {
-            let is_over = late.try_iter().any(|message| matches!(message, Message::Done(_)));
+            // A thread that panicked has dropped its sender.
+            let is_over = loop {
+                match late.try_recv() {
+                    Ok(Message::Started(_)) => {}
+                    Ok(Message::Done(_)) | Err(TryRecvError::Disconnected) => break true,
+                    Err(TryRecvError::Empty) => break false,
+                }
+            };
             if !is_over {
                 self.late = Some(late);
                 bail!("the process that unwinds has not ended the interval before");
@@ -189,12 +198,13 @@ fn read_output(mut output: File) -> anyhow::Result<Output> {
     let Head { analysed, table_bytes, requests } = serde_json::from_slice(&line).context(UNEXPECTED)?;
     let mut table = Vec::new();
     output.read_to_end(&mut table)?;
-    ensure!(table_bytes <= table.len(), UNEXPECTED);
-    let mut rest = table.split_off(table_bytes);
+    ensure!(table_bytes <= table.len() && requests.len() <= MAX_REQUESTS, UNEXPECTED);
+    let rest = table.split_off(table_bytes);
+    let mut rest = rest.as_slice();
     let requests = requests.into_iter().map(|(samples, bytes)| {
-        let body = rest.get(..bytes)?.to_vec();
-        rest.drain(..bytes);
-        Some(Request { samples, body })
+        let (body, behind) = rest.split_at_checked(bytes).filter(|(body, _)| !body.is_empty())?;
+        rest = behind;
+        Some(Request { samples, body: body.to_vec() })
     });
     let requests = requests.collect::<Option<_>>().context(UNEXPECTED)?;
     Ok(Output { analysed, table, requests })
@@ -279,5 +289,32 @@ impl Analysed {
         for (reason, &n) in summary.kernel_walks.iter().flat_map(|walks| &walks.misses) {
             *self.misses.entry(reason.clone()).or_default() += n;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(head: &Head, rest: &[u8]) -> anyhow::Result<Output> {
+        let mut file = tempfile::tempfile()?;
+        serde_json::to_writer(&mut file, head)?;
+        file.write_all(b"\n")?;
+        file.write_all(rest)?;
+        read_output(file)
+    }
+
+    /// Check that a table and requests are what the head says, and that a head that says more than there is, or too many or empty
+    /// requests, is refused.
+    #[test]
+    fn output_is_as_its_head_says() {
+        let head = |table_bytes, requests| Head { analysed: Analysed::default(), table_bytes, requests };
+        let read = output(&head(2, vec![(7, 3), (1, 1)]), b"ttaaab").expect("an output");
+        let request = |samples, body: &[u8]| Request { samples, body: body.to_vec() };
+        assert_eq!((read.table, read.requests), (b"tt".to_vec(), vec![request(7, b"aaa"), request(1, b"b")]));
+        for refused in [head(7, vec![]), head(2, vec![(1, 5)]), head(0, vec![(1, 0)]), head(0, vec![(0, usize::MAX)])] {
+            output(&refused, b"ttaaab").expect_err("more than there is, or nothing");
+        }
+        output(&head(0, vec![(1, 1); MAX_REQUESTS + 1]), &[0; MAX_REQUESTS + 1]).expect_err("too many");
     }
 }

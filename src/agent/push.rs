@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use ureq::Proxy;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 /// The path at which collectors accept profiles.
@@ -198,7 +199,11 @@ fn client(config: &PushConfig) -> anyhow::Result<ureq::Agent> {
             RootCerts::from(certificates)
         }
     };
+    // A token in plain text goes to this machine only, and so not through a proxy of the environment.
+    let is_plain = config.url.as_ref().is_some_and(|url| url.starts_with("http://"));
+    let proxy = if is_plain && config.token_file.is_some() { None } else { Proxy::try_from_env() };
     let config = ureq::Agent::config_builder()
+        .proxy(proxy)
         .tls_config(TlsConfig::builder().root_certs(roots).build())
         .user_agent(concat!("fpprof/", env!("CARGO_PKG_VERSION")))
         .http_status_as_error(false)

@@ -15,6 +15,7 @@ use crate::live::Part;
 use crate::output::print_message;
 use crate::tables::Table;
 use crate::values::mode_name;
+use anyhow::bail;
 use fpprof_collector::Request;
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
@@ -139,7 +140,12 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         match agent.record() {
             Ok(Next::Again) => {}
             Ok(Next::Stop) => break,
-            Err(error) => agent.go_back(error)?,
+            Err(error) => {
+                agent.go_back(error)?;
+                if agent.meanwhile() == Next::Stop {
+                    break;
+                }
+            }
         }
     }
     notify(NotifyState::Stopping);
@@ -167,12 +173,12 @@ impl Agent<'_> {
             notify(NotifyState::Watchdog);
             let left = interval.ends.saturating_duration_since(Instant::now());
             match self.orders.recv_timeout(left.min(ALIVE_EVERY)) {
-                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break Next::Stop,
-                Ok(Order::Reload) if self.reload() => break Next::Again,
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break Some(Next::Stop),
+                Ok(Order::Reload) if self.reload() => break Some(Next::Again),
                 Ok(Order::Reload) => {}
-                // `Session::end` returns its error.
-                Ok(Order::Ended) => break Next::Stop,
-                Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends && !session.feed.is_half_full() => {}
+                // Nobody asked it to end.
+                Ok(Order::Ended) => break None,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends && !session.feed.is_filling_up() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let Some(part) = session.feed.take() else {
                         // There is no balance yet: the recorder has only just started.
@@ -187,17 +193,22 @@ impl Agent<'_> {
                         self.previous = None;
                     }
                     if used.is_some_and(|used| counting.n_intervals > 1 && self.steps(used)) {
-                        break Next::Again;
+                        break Some(Next::Again);
                     }
                 }
             }
         };
-        let (feed, _) = session.end()?;
+        let ended = session.end();
         self.ended = Some(Instant::now());
+        let (feed, _) = ended?;
         if let Some(part) = feed.take() {
             self.close(part, &interval, &mut counting);
         }
-        Ok(if next == Next::Again { self.meanwhile() } else { next })
+        match next {
+            Some(Next::Again) => Ok(self.meanwhile()),
+            Some(Next::Stop) => Ok(Next::Stop),
+            None => bail!("the recorder has ended without being asked to"),
+        }
     }
 
     /// Handles orders that arrived while a recording ended; `Ended` is always among them.
@@ -359,9 +370,11 @@ impl Agent<'_> {
         }
     }
 
-    /// Counts a failure; prints only the first of several in a row.
+    /// Prints the first of several failures in a row; counts those of the store.
     fn failed(&mut self, doing: &'static str, error: &anyhow::Error, what: &str) {
-        self.metrics.store_failed();
+        if doing != SPOOLING {
+            self.metrics.store_failed();
+        }
         if self.failing.insert(doing) {
             print_failure(error, what);
         }
@@ -383,7 +396,9 @@ impl Agent<'_> {
         print_message(&format!("fpprof: read the configuration again: {summary}"));
         self.governor = settings.governor();
         self.pusher.send_to(settings.collector.clone());
-        self.previous = Some(std::mem::replace(&mut self.settings, settings));
+        // After two reloads in a row, only the settings before the first have recorded anything.
+        let before = std::mem::replace(&mut self.settings, settings);
+        self.previous.get_or_insert(before);
         true
     }
 

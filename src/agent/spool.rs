@@ -6,7 +6,7 @@
 //!
 //! A request stays until a collector has answered it, across restarts of the agent.
 
-use super::store::{PARTIAL, Size, Store, make_dir, write_whole};
+use super::store::{PARTIAL, Size, Store, own_dir, write_whole};
 use anyhow::Context as _;
 use fpprof_reports::profile::otlp::Request;
 use std::collections::VecDeque;
@@ -56,22 +56,24 @@ impl Spool {
     /// If its directory cannot be created or read.
     pub(super) fn open(store: &Store, max_bytes: u64) -> anyhow::Result<Self> {
         let dir = store.path().join("spool");
+        own_dir(&dir)?;
         Self::of_dir(&dir, store.host(), max_bytes).with_context(|| dir.display().to_string())
     }
 
     fn of_dir(dir: &Path, host: &str, max_bytes: u64) -> io::Result<Self> {
-        make_dir(dir)?;
         let mut waiting = Waiting::default();
         let mut entries = Vec::new();
         for file in std::fs::read_dir(dir)? {
             let file = file?;
             let Ok(name) = file.file_name().into_string() else { continue };
-            let own = format!("-{host}.otlp.gz");
-            if name.strip_suffix(PARTIAL).is_some_and(|name| name.ends_with(&own)) {
-                std::fs::remove_file(file.path())?;
-            } else if let Some(samples) = name.strip_suffix(&own).and_then(|numbers| numbers.rsplit('-').next()) {
-                let Ok(samples) = samples.parse() else { continue };
-                entries.push(Entry { name, samples, bytes: file.metadata()?.len() });
+            // START-NUMBER-SAMPLES-HOST.otlp.gz, where the host may have further `-`.
+            let mut parts = name.splitn(4, '-').skip(2);
+            let (Some(samples), Some(rest)) = (parts.next(), parts.next()) else { continue };
+            let rest = rest.strip_prefix(host).and_then(|rest| rest.strip_prefix(".otlp.gz"));
+            match (rest, samples.parse()) {
+                (Some(PARTIAL), _) => std::fs::remove_file(file.path())?,
+                (Some(""), Ok(samples)) => entries.push(Entry { samples, bytes: file.metadata()?.len(), name }),
+                _ => {}
             }
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -163,6 +165,12 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn spool_in(store: &Path, host: &str, max_bytes: u64) -> io::Result<Spool> {
+        let dir = store.join("spool");
+        std::fs::create_dir_all(&dir)?;
+        Spool::of_dir(&dir, host, max_bytes)
+    }
+
     fn requests(samples: &[u64]) -> Vec<Request> {
         samples.iter().map(|&samples| Request { samples, body: vec![0; 100] }).collect()
     }
@@ -172,13 +180,13 @@ mod tests {
     #[test]
     fn requests_wait_in_order() {
         let dir = tempfile::tempdir().expect("a directory");
-        let spool = Spool::of_dir(&dir.path().join("spool"), "web-1", 1000).expect("a spool");
+        let spool = spool_in(dir.path(), "web-1", 1000).expect("a spool");
         assert_eq!(spool.add(20, &requests(&[3, 4])), Added::default());
         assert_eq!(spool.add(10, &requests(&[5])), Added::default());
-        Spool::of_dir(&dir.path().join("spool"), "web-2", 1000).expect("a spool").add(5, &requests(&[9]));
+        spool_in(dir.path(), "my-web-1", 1000).expect("a spool").add(5, &requests(&[9]));
         let partial = dir.path().join("spool/0000000000000030-000-1-web-1.otlp.gz.partial");
         std::fs::write(&partial, "x").expect("written");
-        let spool = Spool::of_dir(&dir.path().join("spool"), "web-1", 1000).expect("a spool");
+        let spool = spool_in(dir.path(), "web-1", 1000).expect("a spool");
         assert!(!partial.exists());
         assert_eq!(spool.size(), Size { files: 3, bytes: 300 });
         let (first, body) = spool.take().expect("a request");
@@ -196,7 +204,7 @@ mod tests {
     #[test]
     fn the_oldest_make_room() {
         let dir = tempfile::tempdir().expect("a directory");
-        let spool = Spool::of_dir(&dir.path().join("spool"), "web-1", 250).expect("a spool");
+        let spool = spool_in(dir.path(), "web-1", 250).expect("a spool");
         assert_eq!(spool.add(1, &requests(&[1, 2])), Added::default());
         let (first, _) = spool.take().expect("a request");
         assert_eq!(spool.add(2, &requests(&[4])).removed, 2);

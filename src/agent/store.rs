@@ -48,14 +48,14 @@ impl Store {
     pub(super) fn open(config: &StoreConfig, host: &str) -> anyhow::Result<Self> {
         let store = Self { config: config.clone(), host: file_name(host) };
         let context = || format!("store {}", config.path.display());
+        own_dir(&config.path).with_context(context)?;
         [Table::Stacks, Table::Counters]
             .iter()
-            .try_for_each(|table| make_dir(&config.path.join(table.name())))
+            .try_for_each(|table| own_dir(&config.path.join(table.name())))
             .with_context(context)?;
-        // Only this machine's: others may share the store.
-        let own = format!("-{}.parquet{PARTIAL}", store.host);
-        check_owner(&config.path).with_context(context)?;
-        for (path, _, _) in store.files(|name| name.ends_with(&own)) {
+        // Only this machine's: others may share the store. `file_of` puts no other `-` before the host.
+        let own = format!("{}.parquet{PARTIAL}", store.host);
+        for (path, _, _) in store.files(|name| name.split_once('-').is_some_and(|(_, rest)| rest == own)) {
             std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
         }
         Ok(store)
@@ -129,16 +129,21 @@ impl Store {
     }
 }
 
-/// Checks that nobody else may write into the directory: otherwise a symbolic link could redirect writes.
-fn check_owner(path: &Path) -> anyhow::Result<()> {
+/// Creates a directory, or checks that nobody else may write into it: otherwise a symbolic link could redirect writes.
+pub(super) fn own_dir(path: &Path) -> anyhow::Result<()> {
+    make_dir(path)?;
     let metadata = std::fs::metadata(path)?;
     let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0;
-    anyhow::ensure!(is_own, "others may write into it: choose a directory of this user's, with mode 0700");
+    anyhow::ensure!(
+        is_own,
+        "{}: others may write into it: choose a directory of this user's, with mode 0700",
+        path.display()
+    );
     Ok(())
 }
 
 /// Creates a directory that only its owner can read: stacks reveal what programs do.
-pub(super) fn make_dir(path: &Path) -> std::io::Result<()> {
+fn make_dir(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

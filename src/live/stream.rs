@@ -136,9 +136,11 @@ impl Feed {
         blocks.balance.is_some().then(|| blocks.take())
     }
 
-    /// Whether more than half of the room for samples is used, so that a part should be taken soon.
-    pub(crate) fn is_half_full(&self) -> bool {
-        self.0.lock().sample_bytes > MAX_SAMPLE_BYTES / 2
+    /// Whether a part should be taken soon: more than half of the room for samples is used, or there are more process
+    /// events than are kept from part to part.
+    pub(crate) fn is_filling_up(&self) -> bool {
+        let blocks = self.0.lock();
+        blocks.sample_bytes > MAX_SAMPLE_BYTES / 2 || blocks.event_bytes > MAX_EVENT_BYTES.max(blocks.compact_at)
     }
 
     /// Waits for the next flush, which the collector does each second, and takes a part; `None` at the end.

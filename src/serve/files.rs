@@ -5,6 +5,7 @@ use anyhow::ensure;
 use fpprof_reports::store::{Filter, Rows, StoreError, read};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,10 +71,7 @@ impl Files {
             let one = Found { name: self.name(), path: None };
             return (if table == Table::Stacks { vec![one] } else { Vec::new() }, Vec::new());
         };
-        let is_wanted = |path: &Path| {
-            let is_complete = path.extension().is_some_and(|extension| extension == "parquet");
-            is_complete && start_of(path).is_none_or(|start| filter.has_time(start))
-        };
+        let is_wanted = |path: &Path| is_table(path) && start_of(path).is_none_or(|start| filter.has_time(start));
         let (mut found, mut refused) = (Vec::new(), Vec::new());
         for entry in WalkDir::new(store.join(table.name())).min_depth(2).max_depth(2).sort_by_file_name() {
             match entry {
@@ -101,7 +99,7 @@ impl Files {
         filter: Option<&Arc<Filter>>,
     ) -> Result<Vec<Rows>, Unread> {
         let file = match (self, &found.path) {
-            (_, Some(path)) => File::open(path)?,
+            (_, Some(path)) => open(path)?,
             (Self::One(file, _), None) => file.try_clone()?,
             (Self::Store(_), None) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
         };
@@ -115,9 +113,21 @@ impl Files {
         let Self::Store(store) = self else { return None };
         let tables = [Table::Stacks, Table::Counters].map(|table| store.join(table.name()));
         let entries = tables.iter().flat_map(|table| WalkDir::new(table).min_depth(2).max_depth(2)).flatten();
-        let starts = entries.filter_map(|entry| start_of(entry.path()));
+        let starts = entries.map(walkdir::DirEntry::into_path).filter(|path| is_table(path));
+        let starts = starts.filter_map(|path| start_of(&path));
         starts.fold(None, |span, start| {
             Some(span.map_or([start; 2], |[first, last]: [i64; 2]| [first.min(start), last.max(start)]))
         })
     }
+}
+
+/// Whether a file is a table that is complete.
+fn is_table(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "parquet")
+}
+
+/// Opens a regular file. A pipe of that name would wait for its writer.
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }

@@ -10,6 +10,8 @@ const MAX: usize = 2_000_000;
 /// Usual widths of buckets, seconds.
 const WIDTHS: [i64; 16] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400];
 
+const DAY_US: i64 = 86_400_000_000;
+
 /// Values by start of interval and by key.
 #[derive(Debug)]
 pub(super) struct Series<K, V> {
@@ -30,21 +32,24 @@ impl<K: Ord + Clone, V: Default> Series<K, V> {
     /// # Errors
     /// If there are too many values.
     pub(super) fn at(&mut self, begin_us: i64, duration_us: i64, of: K) -> Result<&mut V, StoreError> {
-        if self.values.len() >= MAX {
+        let key = (begin_us, of);
+        if self.values.len() >= MAX && !self.values.contains_key(&key) {
             return Err(StoreError::TooMany(MAX));
         }
         self.longest_us = self.longest_us.max(duration_us);
         self.last_end_us = self.last_end_us.max(begin_us.saturating_add(duration_us));
-        Ok(self.values.entry((begin_us, of)).or_default())
+        Ok(self.values.entry(key).or_default())
     }
 
     /// Width of the buckets in microseconds: the smallest usual one that gives at most [`MAX_BUCKETS`] and is not
     /// shorter than the longest interval (minus a second of tolerance), so that no bucket is empty between intervals.
     pub(super) fn width_us(&self) -> i64 {
         let first = self.values.keys().next().map_or(0, |&(begin, _)| begin);
-        let least = (self.last_end_us.saturating_sub(first).max(0) / MAX_BUCKETS).max(self.longest_us - 1_000_000);
+        let least = (self.last_end_us.saturating_sub(first).max(0) / MAX_BUCKETS)
+            .max(self.longest_us.saturating_sub(1_000_000));
         let widths = WIDTHS.iter().map(|width| width * 1_000_000);
-        let days = 86_400_000_000 * (1 + least / 86_400_000_000);
+        // Times in a damaged table may be any.
+        let days = (1 + least / DAY_US).saturating_mul(DAY_US);
         widths.filter(|&width| width >= least).min().unwrap_or(days)
     }
 
@@ -53,7 +58,7 @@ impl<K: Ord + Clone, V: Default> Series<K, V> {
         let width = self.width_us();
         let mut buckets: BTreeMap<(i64, K), V> = BTreeMap::new();
         for ((begin, of), value) in &self.values {
-            let bucket = begin.div_euclid(width) * width;
+            let bucket = begin.div_euclid(width).saturating_mul(width);
             add(buckets.entry((bucket, of.clone())).or_default(), value);
         }
         buckets
