@@ -1,4 +1,4 @@
-//! The text of `fpprof report --function`. Its JSON is the model as it is ([`crate::json::value`]).
+//! The text of `fpprof report --function`. Its JSON is the model itself ([`crate::json::value`]).
 
 use crate::escape::shown;
 use crate::figures::{count, nanoseconds, share};
@@ -6,15 +6,15 @@ use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::callers::{Call, Calls};
 use std::io::{self, Write};
 
-/// Callers and callees that are listed; the JSON has all.
+/// The most callers and callees listed; the JSON has all.
 const MAX_LISTED: usize = 20;
 /// Column in which the text after a label starts.
 const INDENT: usize = 10;
 
-/// Writes a function's share of all stacks, and what share of that comes from each caller and goes to each callee.
+/// Writes a function's share of all stacks, and how it divides among its callers and its callees.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn terminal(calls: &Calls, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let mut line = Paragraph::new("function", INDENT);
     line.part(Tone::Strong, shown(&calls.function)).part(Tone::Dim, format!("· {}", shown(&calls.modules.join(", "))));

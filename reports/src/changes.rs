@@ -1,4 +1,4 @@
-//! What `fpprof diff` prints of two profiles. Its JSON is the model as it is ([`crate::json::value`]).
+//! The output of `fpprof diff` for two profiles. Its JSON is the model itself ([`crate::json::value`]).
 
 use crate::escape::shown;
 use crate::figures::{count, plural, share};
@@ -6,17 +6,17 @@ use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::changes::{Change, Changes, Shift, Side};
 use std::io::{self, Write};
 
-/// Functions listed; the JSON has all.
+/// The most functions listed; the JSON has all.
 const MAX_FUNCTIONS: usize = 24;
-/// Smaller changes than this many percentage points are not listed.
+/// Changes smaller than this many percentage points are not listed.
 const MIN_POINTS: f64 = 0.05;
 /// Column in which the text after a label starts.
 const INDENT: usize = 10;
 
-/// Writes which profile is before and which after, and the functions that changed, growth with a plus.
+/// Writes which profile is before and which after, and the functions that changed; growth has a plus sign.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn terminal(changes: &Changes, style: &Style, out: &mut impl Write) -> io::Result<()> {
     side("before", &changes.before).write(style, out)?;
     side("after", &changes.after).write(style, out)?;
@@ -74,7 +74,7 @@ fn table(changes: &[&Change]) -> Table {
     table
 }
 
-/// Says what the figures mean, and how many there are beside those listed.
+/// Explains the figures, and counts the functions that are not listed.
 fn note(changes: &Changes, n_large: usize) -> Paragraph {
     let mut note = Paragraph::new("", 2);
     let has_interval = changes.functions.iter().any(|change| change.total_samples.interval.is_some());
@@ -103,7 +103,7 @@ fn percent(percent: f64) -> String {
     }
 }
 
-/// `+12.3 ±1.1`, dim where it may be nothing.
+/// A cell such as `+12.3 ±1.1`, dim if the change is not significant.
 fn points(shift: &Shift) -> Cell {
     let sign = if shift.points < 0.0 { "−" } else { "+" };
     let size = shift.points.abs();
@@ -177,20 +177,20 @@ Functions by change of their share (after minus before, in percentage points)
   ! gone
 ";
 
-    /// Check the whole text: growth has a plus, before stands before after, hostile labels are escaped.
+    /// Check the whole text: growth has a plus, "before" comes before "after", hostile labels are escaped.
     #[test]
     fn growth_has_a_plus() {
         assert_eq!(text(&changes(Some(1.5))), EXPECTED);
     }
 
-    /// Check that two views of the same samples have no interval, and say so.
+    /// Check that two views of the same samples have no interval, and that the text explains it.
     #[test]
     fn views_have_no_interval() {
         let text = text(&changes(None));
         assert!(!text.contains('±') && text.contains("+30.0 ") && text.contains("unwound differently"), "{text}");
     }
 
-    /// Check that no change is said in words.
+    /// Check that the text says so if nothing changed.
     #[test]
     fn no_change_is_said() {
         let none = Changes { functions: Vec::new(), ..changes(None) };

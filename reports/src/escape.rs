@@ -1,14 +1,14 @@
-//! Names are chosen by the profiled machine: every format passes them through here before anything else.
+//! Escapes names, which the profiled machine chooses: every format passes them through here first.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Longest name shown to a person, in characters. Nothing readable is longer; a name of a megabyte would hide the rest.
+/// Longest name shown to a person, in characters. Readable names are shorter; a name of a megabyte would hide the rest.
 const MAX_SHOWN_CHARS: usize = 1000;
 
-/// `text` with every character that a terminal or a browser obeys instead of showing written as an escape: controls
-/// (C0, DEL, C1), line and paragraph separators, bidirectional marks, zero-width and other invisible characters, and
-/// code points that are no characters. No line break is left.
+/// Escapes every character of `text` that a terminal or browser interprets instead of displaying: controls (C0, DEL,
+/// C1), line and paragraph separators, bidirectional marks, zero-width and other invisible characters, and
+/// noncharacters. The result has no line break.
 ///
 /// # Sources
 /// Unicode 16, general categories Cc, Zl, Zp and Cf; bidirectional controls as in UTR 36 and CVE-2021-42574.
@@ -17,7 +17,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     replace(text, is_obeyed)
 }
 
-/// [`visible`], and cut after a thousand characters with the number left out: for what people look at.
+/// [`visible`], cut after a thousand characters, with the number of omitted ones: for display to a person.
 #[must_use]
 pub fn shown(text: &str) -> Cow<'_, str> {
     let Some((cut, _)) = text.char_indices().nth(MAX_SHOWN_CHARS) else { return visible(text) };
@@ -25,7 +25,8 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}… ({} more bytes)", visible(head), tail.len()))
 }
 
-/// `text` with every character for which `escape` says so written as `\n`, `\r`, `\t` or `\u{hex}`.
+/// Writes every character for which `escape` returns true as `
+/// `, `\r`, `\t` or `\u{hex}`.
 pub(crate) fn replace(text: &str, escape: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.chars().any(&escape) {
         return Cow::Borrowed(text);
@@ -52,7 +53,7 @@ pub(crate) fn push_escaped(out: &mut String, c: char) {
     let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
 }
 
-/// Whether `c` steers what shows it rather than being shown.
+/// Whether a terminal or browser interprets `c` instead of displaying it.
 pub(crate) fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(u32::from(c),
@@ -66,7 +67,7 @@ pub(crate) fn is_obeyed(c: char) -> bool {
 mod tests {
     use super::*;
 
-    /// Check that plain text, other scripts and symbols of C++ and Rust are left alone and not copied.
+    /// Check that plain text, other scripts and the symbols of C++ and Rust names are unchanged and not copied.
     #[test]
     fn plain_names_are_borrowed() {
         for name in ["main", "std::vector<int>::operator[](size_t)", "<[u8; 4] as Ord>::cmp", "функция", "関数", "é 😀"]
@@ -75,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Check that what a terminal or browser obeys is written out.
+    /// Check that characters a terminal or browser interprets are escaped.
     #[test]
     fn controls_are_written_out() {
         assert_eq!(visible("a\x1b[31mb"), "a\\u{1b}[31mb");
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(visible("\u{2028}\u{ffff}\u{1fffe}\0"), "\\u{2028}\\u{ffff}\\u{1fffe}\\u{0}");
     }
 
-    /// Check that a name of a megabyte is cut and says so.
+    /// Check that a name of a megabyte is cut and marked as cut.
     #[test]
     fn long_names_are_cut() {
         let got = shown(&"é".repeat(500_000)).into_owned();

@@ -1,7 +1,7 @@
-//! Figures in words: counts with separators, sizes, shares, times. One way for every format.
+//! Formats figures: counts with separators, sizes, shares, times. The same for every output format.
 //!
-//! What lies on a stack is in K, units of 1,024 bytes, as chunk sizes are typed ([`chunk_size`], [`stack_bytes`]). What is
-//! copied in all, and what files, memory and code take, is in decimal units ([`bytes`]).
+//! Sizes on a stack are in K, units of 1,024 bytes, as users type chunk sizes ([`chunk_size`], [`stack_bytes`]). Total
+//! bytes copied, and sizes of files, memory and code, are in decimal units ([`bytes`]).
 
 use fpprof_analysis::statistics;
 
@@ -18,12 +18,12 @@ pub(crate) fn count(n: u64) -> String {
     out
 }
 
-/// `s` unless there is one.
+/// The plural `s` unless `n` is 1.
 pub(crate) fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-/// Processors in words, as far as they are known.
+/// The processors in words, as far as known.
 pub(crate) fn processors(n: u32, model: &str) -> String {
     match (n, model) {
         (0, "") => "unknown machine".to_owned(),
@@ -38,13 +38,13 @@ pub(crate) fn bytes(n: f64) -> String {
     scaled(n, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
 }
 
-/// Bytes as a count.
+/// [`bytes`] of an integer.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn byte_count(n: u64) -> String {
     bytes(n as f64)
 }
 
-/// A chunk size as it is typed, rounded up: `512 B`, `41K`, `1M`.
+/// A chunk size in the form users type, rounded up: `512 B`, `41K`, `1M`.
 pub(crate) fn chunk_size(n: u64) -> String {
     match n {
         0..1024 => byte_count(n),
@@ -58,7 +58,7 @@ pub(crate) fn stack_bytes(n: f64) -> String {
     if n < 1023.5 { bytes(n) } else { format!("{}K", number(n / 1024.0)) }
 }
 
-/// Bytes of stack as a count.
+/// [`stack_bytes`] of an integer.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn stack_byte_count(n: u64) -> String {
     stack_bytes(n as f64)
@@ -78,17 +78,17 @@ pub(crate) fn seconds(s: f64) -> String {
     format!("{s:.2} s")
 }
 
-/// A share in per cent that never claims too much: `100 %` and `0 %` are exact, `99.9 %` and `<0.1 %` are not.
+/// A share in per cent that never overstates: `100 %` and `0 %` are exact, `99.9 %` and `<0.1 %` are not.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     share_with(part, whole, 1)
 }
 
-/// Likewise with three decimals, where a thousandth of a per cent counts.
+/// Like [`share`] with three decimals, where a thousandth of a per cent matters.
 pub(crate) fn fine_share(part: u64, whole: u64) -> String {
     share_with(part, whole, 3)
 }
 
-/// How many samples have a frame that is doubtful whatever the end of their stack.
+/// The number of samples that have a doubtful frame, however their stack ended.
 pub(crate) fn no_call_before(n: u64, samples: u64) -> String {
     format!("no_call_before in {} ({}): a return address does not follow a call", share(n, samples), count(n))
 }
@@ -103,7 +103,7 @@ fn share_with(part: u64, whole: u64, decimals: u32) -> String {
     if part == whole {
         return "100 %".to_owned();
     }
-    // Units of the last decimal, rounded to nearest in integers, so that no platform rounds otherwise.
+    // In units of the last decimal, rounded to nearest in integers: the same on every platform.
     let one = 10_u128.pow(decimals);
     let all = 100 * one;
     let units = (u128::from(part) * 2 * all + u128::from(whole)) / (u128::from(whole) * 2);
@@ -116,7 +116,7 @@ fn share_with(part: u64, whole: u64, decimals: u32) -> String {
     }
 }
 
-/// A share as a number of per cent, for comparisons and lengths of bars; 0 of nothing.
+/// A share in per cent as a number, for comparisons and bar lengths; 0 if `whole` is 0.
 pub(crate) fn percent(part: u64, whole: u64) -> f64 {
     statistics::percent(part, whole).unwrap_or(0.0)
 }
@@ -150,7 +150,7 @@ pub(crate) fn change(ratio: f64) -> String {
     format!("{}{text} %", if change < 0.0 { "−" } else { "+" })
 }
 
-/// Whether a word is a unit of ours, with whatever punctuation follows it: it must stay with its figure.
+/// Whether a word is a unit, ignoring punctuation after it: it must stay with its figure.
 pub(crate) fn is_unit(word: &str) -> bool {
     let unit = word.trim_end_matches(|c: char| c.is_ascii_punctuation() && c != '%');
     matches!(unit, "%" | "B" | "kB" | "MB" | "GB" | "TB" | "PB" | "ns" | "µs" | "ms" | "s" | "min")
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(seconds(725.0), "12 min 5 s");
     }
 
-    /// Check that a chunk size is one that can be typed and is large enough, and that bytes of stack have its unit.
+    /// Check that a chunk size can be typed and is large enough, and that bytes of stack use its unit.
     #[test]
     fn stacks_are_in_units_of_chunks() {
         assert_eq!([512, 1024, 1025, 40_448, 1 << 20].map(chunk_size), ["512 B", "1K", "2K", "40K", "1M"]);
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!([131_072.0, 16.0 * 1_048_576.0].map(stack_bytes), ["128K", "16,384K"]);
     }
 
-    /// Check that a share says 100 % or 0 % only where that is exact.
+    /// Check that a share is 100 % or 0 % only if that is exact.
     #[test]
     fn shares_do_not_claim_too_much() {
         assert_eq!(share(100_000, 100_000), "100 %");
@@ -235,14 +235,14 @@ mod tests {
         assert_eq!(share(u64::MAX - 1, u64::MAX), "99.9 %");
     }
 
-    /// Check that a figure and its unit are not broken apart, and that nothing else is joined.
+    /// Check that only a figure and its unit are joined.
     #[test]
     fn units_stay_with_figures() {
         assert_eq!(unbroken("99.8 % of 12 samples, 1.5 s (2 s)."), "99.8\u{a0}% of 12 samples, 1.5\u{a0}s (2\u{a0}s).");
         assert_eq!(unbroken("a % b  s "), "a % b  s ");
     }
 
-    /// Check that changes and numbers have a sign that survives any font, and no digits that mean nothing.
+    /// Check that changes have a sign in every font, and that numbers have no meaningless digits.
     #[test]
     fn changes_are_signed() {
         assert_eq!(change(1.0312), "+3.1 %");
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(number(61.7), "61.7");
     }
 
-    /// Check that a fine share is never rounded to all or nothing either.
+    /// Check that a fine share is not rounded to 0 % or 100 % either.
     #[test]
     fn fine_shares_do_not_claim_too_much() {
         assert_eq!(fine_share(0, 7), "0 %");

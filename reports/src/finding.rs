@@ -1,10 +1,10 @@
-//! What a verdict is made of: sentences whose names are told apart from words of ours, and how they are meant.
+//! The sentences of a verdict, in which names are distinguished from our own words, and their judgement.
 
 use crate::escape::shown;
 use crate::figures::unbroken;
 use maud::{Markup, html};
 
-/// How a finding is meant.
+/// The judgement of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
     Good,
@@ -22,19 +22,19 @@ pub(crate) struct Finding {
 /// Part of a sentence.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
-    /// Words of ours and figures.
+    /// Our own words, and figures.
     Words(String),
-    /// A name that came with the data.
+    /// A name from the data.
     Name(String),
 }
 
 impl Finding {
-    /// One without words yet.
+    /// Creates a finding without text.
     pub(crate) fn new(judgement: Judgement) -> Self {
         Self { judgement, pieces: Vec::new() }
     }
 
-    /// Adds words of ours.
+    /// Adds our own words.
     pub(crate) fn words(mut self, text: impl Into<String>) -> Self {
         self.pieces.push(Piece::Words(text.into()));
         self
@@ -46,7 +46,7 @@ impl Finding {
         self
     }
 
-    /// Adds names with words, by commas.
+    /// Adds a comma-separated list of names, each followed by words.
     pub(crate) fn list<'a>(mut self, items: impl IntoIterator<Item = (&'a str, String)>) -> Self {
         for (index, (name, words)) in items.into_iter().enumerate() {
             if index > 0 {
@@ -58,12 +58,12 @@ impl Finding {
     }
 }
 
-/// Text in which a figure and its unit stay on one line.
+/// Escapes text and joins each figure to its unit.
 pub(crate) fn text(raw: &str) -> String {
     unbroken(&shown(raw))
 }
 
-/// The class of a judgement in our style sheets.
+/// The CSS class of a judgement.
 pub(crate) fn class(judgement: Judgement) -> &'static str {
     match judgement {
         Judgement::Good => "good",

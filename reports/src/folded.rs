@@ -1,5 +1,5 @@
-//! Folded stacks: one line for each distinct stack, root first, `;` between frames, then a space and the samples, or of
-//! waits the nanoseconds.
+//! Folded stacks: one line for each distinct stack, root first, `;` between frames, then a space and the number of
+//! samples, or, for waits, nanoseconds.
 //!
 //! ```text
 //! nbdkit;_start;main;run_command_[i];wait4;entry_SYSCALL_64_[k] 17
@@ -7,15 +7,14 @@
 //! ```
 //!
 //! - The first frame is the process name (comm).
-//! - A stack that is not complete has its end as second frame: `[truncated: REASON]` or `[broken: REASON]`. What lies
-//!   between the root and the next frame is not known.
-//! - Suffixes tell how a frame was found: `_[k]` kernel, `_[i]` inlined into the frame before it, `_[h]` a heuristic,
-//!   `_[?]` a return address without a call before it,
-//!   `_[fp]` the frame pointer where other frames were found by call frame information. Without a suffix: the way the
-//!   strategy is about.
-//! - Names: `;` becomes `:` (as stackcollapse-perf does), control and other invisible characters `\u{hex}`; so does
-//!   what a reader would take for the blank before the count, for a suffix or for a marker. An empty name is
-//!   `[no name]`.
+//! A stack that is not complete has its end as second frame: `[truncated: REASON]` or `[broken: REASON]`. The frames
+//! between the root and the next frame are unknown.
+//! Suffixes show how a frame was found: `_[k]` kernel, `_[i]` inlined into the frame before it, `_[h]` a heuristic,
+//! `_[?]` a return address without a call before it, `_[fp]` the frame pointer where other frames were found by call
+//! frame information. No suffix: the strategy's usual way.
+//! Names: `;` becomes `:` (as in stackcollapse-perf); control and other invisible characters become `\u{hex}`, and so
+//! does anything a reader would take for the blank before the count, for a suffix or for a marker. An empty name is
+//! `[no name]`.
 //!
 //! # Sources
 //! The format and its `_[k]`, `_[i]`: stackcollapse-perf.pl and flamegraph.pl of Brendan Gregg's `FlameGraph`.
@@ -25,10 +24,10 @@ use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin, marker};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Writes folded stacks, sorted; processes of one name are taken together.
+/// Writes folded stacks, sorted; processes with the same name are merged.
 ///
 /// # Errors
-/// Those of the writer; `InvalidData` for a stack with a frame that is not in [`Folded::frames`].
+/// If the writer fails; `InvalidData` for a stack with a frame that is not in [`Folded::frames`].
 pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
     let names = names(folded, whole);
     let mut lines: Vec<(String, u64)> = Vec::with_capacity(folded.stacks.len());
@@ -56,14 +55,14 @@ pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
     lines.iter().try_for_each(|(line, samples)| writeln!(out, "{line} {samples}"))
 }
 
-/// Every frame of `folded` as it stands in a line; `shorten` may cut the names first.
+/// The text of every frame of `folded` in a line; `shorten` may cut the names first.
 pub(crate) fn names(folded: &Folded, shorten: fn(&str) -> Cow<'_, str>) -> Vec<String> {
     let mixed = folded.frames.iter().any(|frame| frame.origin == Origin::Cfi);
     let named = |frame: &FrameLabel| format!("{}{}", name(&shorten(&frame.name)), suffix(frame.origin, mixed));
     folded.frames.iter().map(named).collect()
 }
 
-/// The name as it is, however long.
+/// The name unchanged, however long.
 fn whole(name: &str) -> Cow<'_, str> {
     Cow::Borrowed(name)
 }
@@ -95,8 +94,8 @@ fn suffix(origin: Origin, mixed: bool) -> &'static str {
     }
 }
 
-/// A name as it may stand in a line: it can neither end the frame, nor the line, nor pass for a count, a comment, a
-/// suffix or a marker.
+/// Escapes a name for a line: it cannot end the frame or the line, or be taken for a count, a comment, a suffix or a
+/// marker.
 pub(crate) fn name(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
         return Cow::Borrowed("[no name]");
@@ -126,7 +125,7 @@ pub(crate) fn name(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a name needs no look at its ends: letters, digits, and what symbols are made of.
+/// Whether a name has only letters, digits and characters of symbols, and so needs no check of its ends.
 fn is_plain(text: &str) -> bool {
     text.starts_with(|c: char| c != '-')
         && text
@@ -134,12 +133,12 @@ fn is_plain(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.' | '-' | '<' | '>' | ',' | '@' | '&'))
 }
 
-/// Whether a name would pass for the end of a stack.
+/// Whether a name looks like the marker of a stack's end.
 fn is_marker_like(text: &str) -> bool {
     ["[truncated:", "[broken:"].iter().any(|marker| text.starts_with(marker))
 }
 
-/// Where the `[` of a suffix starts that the name itself ends with.
+/// The position of the `[` if the name itself ends like a suffix.
 fn suffix_start(text: &str) -> Option<usize> {
     ["_[k]", "_[i]", "_[h]", "_[?]", "_[fp]", "_[j]", "_[w]"]
         .iter()

@@ -1,4 +1,4 @@
-//! `--json`: the model as it is, indented, keys in a fixed order.
+//! The output of `--json`: the model itself, indented, keys in a fixed order.
 
 use crate::escape::is_obeyed;
 use fpprof_analysis::summary::Summary;
@@ -6,13 +6,13 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
 
-/// Version of `report --json`: it grows when a key goes or changes its meaning, and not when one comes.
+/// Version of `report --json`: it increases when a key is removed or changes its meaning, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Writes `report --json`, with a line feed at the end: [`SCHEMA_VERSION`] and the fields of the model.
+/// Writes `report --json` and a line feed: [`SCHEMA_VERSION`] and the fields of the model.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Versioned<'a> {
@@ -23,20 +23,20 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     value(&Versioned { schema_version: SCHEMA_VERSION, summary }, out)
 }
 
-/// Writes any model of ours as JSON, with a line feed at the end.
+/// Writes any of our models as JSON and a line feed.
 ///
-/// Beyond what JSON asks for, characters that a terminal obeys are written as `\uXXXX`, and `</` as `<\/`, so that the
-/// text may be shown or set into a page as it is; every JSON reader gives the same strings back.
+/// In addition to what JSON requires, characters that a terminal interprets are written as `\uXXXX`, and `</` as `<\/`,
+/// so that the text can be displayed or embedded in a page unchanged. Every JSON reader gives the same strings back.
 ///
 /// # Errors
-/// Those of the writer, and `InvalidData` for a map whose keys are not strings.
+/// If the writer fails, and `InvalidData` for a map whose keys are not strings.
 pub fn value(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(&mut *out, Harmless(PrettyFormatter::new()));
     value.serialize(&mut serializer)?;
     writeln!(out)
 }
 
-/// The indented form of `serde_json` with harmless strings.
+/// The indented format of `serde_json` with harmless strings.
 struct Harmless(PrettyFormatter<'static>);
 
 impl Formatter for Harmless {
@@ -78,8 +78,8 @@ impl Formatter for Harmless {
     }
 }
 
-/// Any model of ours as compact JSON for an element of a page: no `<` is left, so that nothing in it can end the element
-/// or begin a comment.
+/// Any of our models as compact JSON for an element of a page: `<` is escaped, so that nothing can end the element or
+/// begin a comment.
 ///
 /// # Sources
 /// HTML Living Standard, 13.2.5.17 to 13.2.5.31 (the states of script data).

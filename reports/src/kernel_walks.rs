@@ -1,12 +1,13 @@
-//! Walks in the kernel, in words.
+//! Describes walks in the kernel.
 
 use crate::figures::{count, share};
 use fpprof_analysis::kernel_walks::KernelWalks;
 
-/// Those of a recording.
+/// What the walks of a recording are called.
 pub(crate) const IN_KERNEL: &str = "walks in the kernel";
 
-/// How many walks were complete, why others were not, and whether copied stacks say the same. `what` they are, in the plural.
+/// How many walks were complete, why others were not, and whether copied stacks agree. `what` names them, in the
+/// plural.
 pub(crate) fn lines(walks: &KernelWalks, what: &str) -> Vec<String> {
     let KernelWalks { complete, verified, different, ref misses } = *walks;
     let all = walks.n_walks();
@@ -29,7 +30,7 @@ mod tests {
     use super::{IN_KERNEL, lines};
     use fpprof_analysis::kernel_walks::KernelWalks;
 
-    /// Check that reasons come by their number, and that nothing is said of what there is none of.
+    /// Check that reasons are ordered by their counts, and that zero counts are left out.
     #[test]
     fn walks_are_told_with_their_reasons() {
         let misses = [("no_rule".to_owned(), 6), ("abi32".to_owned(), 14)].into();

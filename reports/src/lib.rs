@@ -1,8 +1,8 @@
 //! Model in, bytes out: tables, flame graphs, HTML, JSON. Same input, same bytes.
 //!
-//! You provide a model of `fpprof-analysis` and a writer. In turn you get the text a person or a machine reads.
-//! No clock, no random, no environment, no files. Names come from the profiled machine and are hostile until escaped:
-//! one escaper for each format ([`escape`] before all of them).
+//! You provide a model of `fpprof-analysis` and a writer. In turn you get text for a person or a program. No clock, no
+//! randomness, no environment, no files. Names come from the profiled machine and are hostile until escaped: each
+//! format has one escaper, and [`escape`] comes before all of them.
 #![forbid(unsafe_code)]
 
 pub mod agreement;

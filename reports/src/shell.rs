@@ -1,29 +1,29 @@
-//! What all HTML pages have around their content.
+//! The frame that all HTML pages share.
 
 use crate::escape::shown;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::io::{self, Write};
 
-/// The rules that all pages share; `page.css` has them already.
+/// The CSS rules that all pages share; `page.css` includes them.
 pub(crate) const BASE: &str = include_str!("base.css");
 
-/// What a page without a script may load: nothing. Styles are its own.
+/// The content security policy of a page without a script: it may load nothing. Inline styles are allowed.
 pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// The head of a page.
 pub(crate) struct Head<'a> {
-    /// Shown by the browser, escaped and cut here.
+    /// The title; it is escaped and cut when it is written.
     pub(crate) title: &'a str,
-    /// What the page may load and run.
+    /// The content security policy.
     pub(crate) policy: &'a str,
-    /// Style sheets, one after the other.
+    /// Style sheets in order.
     pub(crate) styles: &'a [&'a str],
 }
 
 /// Writes a page.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub(crate) fn write(head: &Head<'_>, body: &Markup, out: &mut impl Write) -> io::Result<()> {
     let page = html! {
         (DOCTYPE)

@@ -1,4 +1,4 @@
-//! Disagreements one by one: where, by which rows, and what both saw.
+//! Disagreements one by one: the place, the rows, and both stacks.
 
 use super::words::{name, verdict_name};
 use crate::escape::shown;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 pub(super) fn examples(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
     for reason in &report.reasons {
         for example in &reason.examples {
-            // As `perf script` writes times.
+            // The time format of `perf script`.
             let (s, ns) = (example.time_ns / 1_000_000_000, example.time_ns % 1_000_000_000);
             let title = format!("{}: thread {} at {s}.{ns:09} s", name(reason.relation), example.tid);
             style.heading(&title, out)?;

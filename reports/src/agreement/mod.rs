@@ -1,4 +1,5 @@
-//! What `fpprof diff` prints of two strategies, and `report` of every pair. Its JSON is the model as it is ([`crate::json::value`]).
+//! The output of `fpprof diff` for two strategies, and of `report` for every pair. The JSON is the model itself
+//! ([`crate::json::value`]).
 
 mod examples;
 mod pairs;

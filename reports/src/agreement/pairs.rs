@@ -1,4 +1,4 @@
-//! How strategies agree, in `report`: every pair in one row, and what broke the chain.
+//! How strategies agree, in `report`: one row per pair, and what broke the chain.
 
 use super::terminal::functions;
 use super::words::{short, tone};
@@ -8,15 +8,15 @@ use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::accuracy::{Agreement, Difference, Relation};
 use std::io::{self, Write};
 
-/// Pairs listed beside those with the best reference.
+/// The most pairs listed in addition to those with the best reference.
 const MAX_PAIRS: usize = 6;
-/// Files listed of the pair that is explained.
+/// The most files listed for the explained pair.
 const MAX_FILES: usize = 6;
-/// Functions listed of it.
+/// The most functions listed for it.
 const MAX_FUNCTIONS: usize = 8;
 
-/// Writes how each strategy compares with the one that can know most, and behind which files and functions frame
-/// pointers differ from it first.
+/// Writes how each strategy compares with the best reference, and after which files and functions frame-pointer stacks
+/// first differ from it.
 pub(crate) fn pairs(agreements: &[Agreement], style: &Style, out: &mut impl Write) -> io::Result<()> {
     let Some(best) = agreements.first().map(|pair| &pair.reference) else { return Ok(()) };
     style.heading("Agreement of strategies, by return address and frame address", out)?;

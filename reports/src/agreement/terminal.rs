@@ -12,14 +12,14 @@ use std::io::{self, Write};
 
 /// Column in which the text after a label starts.
 const INDENT: usize = 10;
-/// Functions and modules listed.
+/// The most functions and modules listed.
 const MAX_FUNCTIONS: usize = 12;
 
-/// Writes how often two strategies agree, what they differ in and how the stacks end there, behind which functions they
-/// differ first, and examples.
+/// Writes how often two strategies agree, how their stacks differ and end, after which functions they first differ, and
+/// examples.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn terminal(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
     head(report, style, out)?;
     reasons(report, style, out)?;
@@ -92,7 +92,7 @@ fn reasons(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Re
     table.write(style, out)
 }
 
-/// Writes functions, or files where no function is named, by what is laid at their doors.
+/// Writes functions, or files where no function name is known, by the number of differences attributed to them.
 pub(super) fn functions(
     title: &str,
     list: &[DisputedFunction],

@@ -106,7 +106,7 @@ fn text_says_what_differs() {
     assert_eq!(text, EXPECTED);
 }
 
-/// Check that the JSON gives the same model back, and obeys nothing.
+/// Check that the JSON parses back to the same model, and holds no raw control characters.
 #[test]
 fn json_holds_everything() {
     let mut out = Vec::new();
@@ -116,7 +116,7 @@ fn json_holds_everything() {
     assert_eq!(serde_json::from_str::<Disagreement>(&text).unwrap(), report());
 }
 
-/// Check that nothing to compare is no share of anything.
+/// Check that shares are not computed if nothing was compared.
 #[test]
 fn nothing_compared_is_said() {
     let mut out = Vec::new();

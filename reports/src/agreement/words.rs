@@ -5,7 +5,7 @@ use crate::terminal::Tone;
 use fpprof_analysis::accuracy::Relation;
 use fpprof_analysis::agreement::{Disagreement, EvidenceVerdict};
 
-/// The strategy that is right.
+/// The strategy that a verdict finds right, in words.
 pub(super) fn verdict_name(verdict: EvidenceVerdict, report: &Disagreement) -> String {
     match verdict {
         EvidenceVerdict::Reference => shown(&report.agreement.reference).into_owned(),
@@ -14,7 +14,7 @@ pub(super) fn verdict_name(verdict: EvidenceVerdict, report: &Disagreement) -> S
     }
 }
 
-/// A relation in words, of the other's stack.
+/// A relation of the other strategy's stack to the reference's, in words.
 pub(super) fn name(relation: Relation) -> &'static str {
     match relation {
         Relation::WrongFrame => "wrong frame",
@@ -27,7 +27,7 @@ pub(super) fn name(relation: Relation) -> &'static str {
     }
 }
 
-/// The same for the head of a column.
+/// A relation in short, for the head of a column.
 pub(super) fn short(relation: Relation) -> &'static str {
     match relation {
         Relation::WrongFrame => "wrong",
@@ -40,7 +40,7 @@ pub(super) fn short(relation: Relation) -> &'static str {
     }
 }
 
-/// How bad a relation is.
+/// The colour for a relation, by how bad it is.
 pub(super) fn tone(relation: Relation) -> Tone {
     match relation {
         Relation::WrongFrame | Relation::ExtraFrame | Relation::LeafCallerMissing | Relation::FrameMissing => Tone::Bad,

@@ -1,4 +1,4 @@
-//! Figures every form shows alike.
+//! Figures that are the same in every format.
 
 use crate::figures::{count, plural, share};
 use fpprof_analysis::audit::{CodeTally, Producer, Remark, SframeVersion, Survey, SurveyMetric};
@@ -10,7 +10,7 @@ pub(super) fn metric(metric: SurveyMetric, tally: &CodeTally) -> String {
     share(part, whole)
 }
 
-/// Where a frame-pointer walk is right, of all code and of that which could be judged.
+/// The share of bytes where a frame-pointer walk is right: of all code, and of the code that could be judged.
 pub(super) fn right_words(tally: &CodeTally) -> String {
     let code = &tally.code;
     let go = if code.go > 0 {
@@ -30,17 +30,17 @@ pub(super) fn right_words(tally: &CodeTally) -> String {
     )
 }
 
-/// Leaf functions with a frame pointer, of all leaf functions.
+/// The share of leaf functions that set up a frame pointer.
 pub(super) fn leaf_share(tally: &CodeTally) -> String {
     share(tally.functions.leaf_framed, tally.functions.leaf)
 }
 
-/// The size of a section against `.text`.
+/// The size of a section relative to `.text`.
 pub(super) fn against_text(size: u64, tally: &CodeTally) -> String {
     share(size, tally.sizes.text)
 }
 
-/// Rows of the code bytes: name, bytes, meaning. Together they are all executable bytes.
+/// Rows for code bytes: name, bytes, meaning. They add up to all executable bytes.
 pub(super) fn code_rows(tally: &CodeTally) -> [(&'static str, u64, &'static str); 6] {
     let code = &tally.code;
     [
@@ -53,7 +53,7 @@ pub(super) fn code_rows(tally: &CodeTally) -> [(&'static str, u64, &'static str)
     ]
 }
 
-/// Sections beside code: name and bytes.
+/// Sections other than code: name and bytes.
 pub(super) fn size_rows(tally: &CodeTally) -> [(&'static str, u64); 5] {
     let sizes = &tally.sizes;
     [
@@ -65,7 +65,7 @@ pub(super) fn size_rows(tally: &CodeTally) -> [(&'static str, u64); 5] {
     ]
 }
 
-/// Rows about functions: name, how many, of how many, meaning.
+/// Rows for functions: name, count, total, meaning.
 pub(super) fn function_rows(tally: &CodeTally) -> [(&'static str, u64, u64, &'static str); 5] {
     let functions = &tally.functions;
     [
@@ -77,7 +77,7 @@ pub(super) fn function_rows(tally: &CodeTally) -> [(&'static str, u64, u64, &'st
     ]
 }
 
-/// Versions of `.sframe` in words; empty without any.
+/// The versions of `.sframe` in words; empty if there is none.
 pub(super) fn sframe_words(survey: &Survey) -> String {
     let versions = survey.sframe_versions();
     let words: Vec<_> = versions
@@ -100,7 +100,7 @@ pub(super) fn sframe_words(survey: &Survey) -> String {
     words.join(", ") + mixed + &rows
 }
 
-/// Flags of producers over all files, by units: (compiler, flags) and how many units.
+/// Producer flags over all files: (compiler and flags, number of units).
 pub(super) fn producers(survey: &Survey) -> Vec<(String, u64)> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for Producer { compiler, flags, units } in survey.files.iter().flat_map(|file| &file.audit.producers) {

@@ -1,4 +1,4 @@
-//! The survey as one page that opens offline: no script, no request, every name escaped by the template.
+//! The survey as one page that works offline: no script, no request, every name escaped by the template.
 
 use super::figures::{
     against_text, code_rows, function_rows, leaf_share, metric, producers, remark, right_words, sframe_words, size_rows,
@@ -13,24 +13,24 @@ use fpprof_analysis::audit::{CodeTally, FileRow, Histogram, Survey, SurveyMetric
 use maud::{Markup, html};
 use std::io::{self, Write};
 
-/// Most rows of a list of files; packages are all shown.
+/// The most rows in a list of files; all packages are shown.
 const MAX_ROWS: usize = 200;
 
 /// What was audited, when and where.
 #[derive(Debug, Clone, Default)]
 pub struct Audited {
-    /// What was asked for, in a line.
+    /// What the user asked to audit, in one line.
     pub what: String,
-    /// When.
+    /// The date of the audit.
     pub date: String,
-    /// The distribution whose files they are; empty where that is not known.
+    /// The distribution that the files belong to; empty if unknown.
     pub distribution: String,
 }
 
 /// Writes the page.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn html(survey: &Survey, audited: &Audited, out: &mut impl Write) -> io::Result<()> {
     let title = &audited.what;
     let body = html! {

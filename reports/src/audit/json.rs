@@ -1,4 +1,4 @@
-//! `audit --json`.
+//! The output of `audit --json`.
 
 use super::lists::FpUsage;
 use crate::json::value;
@@ -7,13 +7,13 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Version of the form; it changes when a key goes or changes its meaning.
+/// Version of the format; it increases when a key is removed or changes its meaning.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize)]
 struct Document<'s> {
     format: u32,
-    /// Per cent by metric; `null` of nothing.
+    /// Per cent by metric; `null` if there is nothing to divide by.
     metrics: BTreeMap<&'static str, Option<f64>>,
     /// Packages by their usage of frame pointers.
     packages_by_habit: BTreeMap<&'static str, u64>,
@@ -25,10 +25,10 @@ struct Document<'s> {
     survey: &'s Survey,
 }
 
-/// Writes everything a survey holds, and the figures derived from it.
+/// Writes the whole survey and the figures derived from it.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn json(survey: &Survey, out: &mut impl Write) -> io::Result<()> {
     let mut packages_by_habit = BTreeMap::new();
     for package in &survey.packages {

@@ -1,16 +1,16 @@
-//! Which files and packages are worth a line.
+//! Selects the files and packages to list.
 
 use fpprof_analysis::audit::{CodeTally, FileRow, PackageRow, Remark, Survey, SurveyMetric};
 
-/// Fewest functions that call from which a share counts as its usage of frame pointers.
+/// Fewest calling functions for a share to count as a package's usage of frame pointers.
 const MIN_FUNCTIONS: u64 = 20;
 
-/// How much is listed.
+/// Limits on what is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listing {
-    /// Rows of a list; the rest is counted in one line.
+    /// The most rows in a list; one line counts the rest.
     pub rows: usize,
-    /// List the functions of every file one by one.
+    /// Whether to list the functions of every file.
     pub functions: bool,
 }
 
@@ -23,20 +23,20 @@ pub(super) enum FpUsage {
     Some,
     /// 20 to 95 %.
     Mixed,
-    /// From 95 %.
+    /// 95 % or more.
     Framed,
-    /// From 95 %, leaf functions included.
+    /// 95 % or more, leaf functions included.
     Everywhere,
-    /// Too few functions to tell.
+    /// Too few functions to judge.
     TooSmall,
 }
 
 impl FpUsage {
-    /// All of them, in the order they are shown.
+    /// All variants in display order.
     pub(super) const ALL: [Self; 6] =
         [Self::None, Self::Some, Self::Mixed, Self::Framed, Self::Everywhere, Self::TooSmall];
 
-    /// In words.
+    /// The variant in words.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::None => "none (below 5 %)",
@@ -48,7 +48,7 @@ impl FpUsage {
         }
     }
 
-    /// The usage that figures show.
+    /// Classifies a package or file by its tally.
     pub(super) fn of(tally: &CodeTally) -> Self {
         let functions = &tally.functions;
         let (part, whole) = SurveyMetric::NonLeaf.of(tally);
@@ -67,14 +67,14 @@ impl FpUsage {
     }
 }
 
-/// Packages with a usage of frame pointers, largest code first.
+/// Packages with the given usage of frame pointers, largest code first.
 pub(super) fn packages_with(survey: &Survey, usage: FpUsage) -> Vec<&PackageRow> {
     let mut rows: Vec<_> = survey.packages.iter().filter(|row| FpUsage::of(&row.tally) == usage).collect();
     rows.sort_by(|a, b| b.tally.code.executable.cmp(&a.tally.code.executable).then_with(|| a.name.cmp(&b.name)));
     rows
 }
 
-/// Files that stand out, each kind with its heading; the largest first.
+/// Files that stand out, by kind with a heading, the largest first.
 pub(super) fn outliers(survey: &Survey) -> Vec<(&'static str, Vec<&FileRow>)> {
     let by = |select: fn(&FileRow) -> bool, size: fn(&CodeTally) -> u64| {
         let mut rows: Vec<_> = survey.files.iter().filter(|file| select(file)).collect();

@@ -1,18 +1,18 @@
-//! Drawings: a histogram and a bar of shares. Plain SVG, no script.
+//! Drawings: a histogram and a stacked bar. Plain SVG, no script.
 
 use crate::figures::{count, share};
 use fpprof_analysis::audit::Histogram;
 use maud::{Markup, html};
 
-/// Width of one bin's column, with its gap.
+/// Horizontal distance between columns, gap included.
 const STEP: u64 = 30;
 /// Height of the tallest column.
 const HEIGHT: u64 = 120;
-/// Below the columns, for labels.
+/// Space below the columns for labels.
 const FOOT: u64 = 22;
 
-/// Columns of a histogram over 0 to 100 per cent. Heights grow with the square root: nearly all files are at one of the
-/// ends, and what lies between is what people look for. The numbers stand above.
+/// Draws a histogram over 0 to 100 per cent. Heights grow with the square root, because nearly all files are at one of
+/// the ends, and readers look for those in between. The counts stand above the columns.
 pub(super) fn histogram(histogram: &Histogram, label: &str) -> Markup {
     let largest = histogram.bins.iter().copied().max().unwrap_or(0).max(1);
     let n_bins = histogram.bins.len() as u64;
@@ -37,17 +37,17 @@ pub(super) fn histogram(histogram: &Histogram, label: &str) -> Markup {
     }
 }
 
-/// The column's height for `n` of at most `largest`, never 0 for one or more.
+/// The height of a column for `n` out of at most `largest`; never 0 for one or more.
 fn root_share(n: u64, largest: u64) -> u64 {
     if n == 0 {
         return 0;
     }
-    // √(n / largest) · HEIGHT in integers, so that no platform draws otherwise.
+    // √(n / largest) · HEIGHT in integers: the same drawing on every platform.
     let squared = u128::from(n) * u128::from(HEIGHT) * u128::from(HEIGHT) / u128::from(largest);
     u64::try_from(squared.isqrt()).unwrap_or(HEIGHT).clamp(2, HEIGHT)
 }
 
-/// A bar of shares: class, name and value of each part.
+/// Draws a stacked bar; each part is (class, name, value).
 pub(super) fn bar(parts: &[(&str, &str, u64)]) -> Markup {
     let whole = parts.iter().fold(0_u64, |sum, (_, _, n)| sum.saturating_add(*n));
     let mut at = 0_u64;
@@ -78,7 +78,7 @@ mod tests {
         assert!(root_share(1, u64::MAX) >= 2);
     }
 
-    /// Check that parts of a bar fill it without gaps, and that an empty one does not divide by nothing.
+    /// Check that the parts of a bar fill it without gaps, and that an empty bar does not divide by zero.
     #[test]
     fn bars_are_filled() {
         let drawn = bar(&[("a", "a", 1), ("b", "b", 2)]).into_string();

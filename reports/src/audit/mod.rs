@@ -1,6 +1,6 @@
-//! What `fpprof audit` prints: text for a terminal or a mail, JSON for machines, one page of HTML.
+//! The output of `fpprof audit`: text for a terminal or a mail, JSON for programs, or one HTML page.
 //!
-//! You provide a [`Survey`](fpprof_analysis::audit::Survey). In turn each form says the same figures.
+//! You provide a [`Survey`](fpprof_analysis::audit::Survey). In turn you get the same figures in each format.
 
 mod figures;
 mod html;

@@ -1,4 +1,4 @@
-//! A small survey in every form.
+//! A small survey in every format.
 
 use super::{Audited, Listing, html, json, text};
 use crate::terminal::Style;
@@ -48,13 +48,13 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Check that the text says the shares, names every file and package, and lets no name speak to the terminal.
+/// Check that the text has the shares, names every file and package, and passes no control characters to the terminal.
 #[test]
 fn text_says_the_shares() {
     let listing = Listing { rows: 40, functions: false };
     let got = written(|out| text(&survey(), listing, &Style::default(), out));
     assert!(got.starts_with("audited   3 ELF files in 7 files · 210 functions · 3.00 kB of code\n"), "{got}");
-    // 114 of 180 functions that call; 1,800 of 2,700 bytes that rows cover.
+    // 114 of 180 calling functions; 1,800 of 2,700 bytes covered by rows.
     assert!(got.contains("63.3 %  keep a frame pointer"), "{got}");
     let walks = "walks     a frame-pointer walk is known to be right in 60.0 % of all code: in 66.7 % of the 90.0 % that unwind";
     assert!(got.contains(walks), "{got}");
@@ -66,7 +66,7 @@ fn text_says_the_shares() {
     }
 }
 
-/// Check that a list that is too long says how much it leaves out, and names outliers instead of files.
+/// Check that a long list says how much it leaves out, and names outliers instead of all files.
 #[test]
 fn long_lists_say_what_they_leave_out() {
     let got = written(|out| text(&survey(), Listing { rows: 1, functions: false }, &Style::default(), out));
@@ -86,7 +86,7 @@ fn json_can_be_read_back() {
     assert!(empty["metrics"]["nonleaf"].is_null());
 }
 
-/// Check that the page has no tag, script or address of anybody else's.
+/// Check that no name can add a tag, a script or an address to the page.
 #[test]
 fn page_has_no_tags_of_names() {
     let audited = Audited {
@@ -102,7 +102,7 @@ fn page_has_no_tags_of_names() {
     assert!(got.contains(&made), "{got}");
 }
 
-/// Check that no table makes the page wider than a phone.
+/// Check that no table makes the page wider than a phone's screen.
 #[test]
 fn page_fits_a_phone() {
     let audited = Audited { what: "/usr/lib".to_owned(), ..Audited::default() };
@@ -110,7 +110,7 @@ fn page_fits_a_phone() {
     assert_eq!(crate::browser::overflow(&page, 390), 0);
 }
 
-/// Check that samples are shown by class and file, with the reason for files nobody audited, and hold their sum.
+/// Check that samples are shown by class and by file, with the reason for unaudited files, and that the rows add up.
 #[test]
 fn samples_are_shown_by_class() {
     let weights = Weights { samples: 10, ok: 6, drops_caller: 3, unaudited: 1, ..Weights::default() };

@@ -1,4 +1,4 @@
-//! Plain text: for a terminal, and to be pasted into a mail.
+//! Plain text for a terminal, also to be pasted into a mail.
 
 use super::figures::{
     against_text, code_rows, function_rows, leaf_share, metric, producers, remark, right_words, sframe_words, size_rows,
@@ -17,7 +17,7 @@ const INDENT: usize = 10;
 /// Writes a survey: what was audited, the figures of all files together, packages by their usage of frame pointers, outliers, files.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn text(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
     if survey.looked_at > 0 || survey.weighed.is_none() {
         audited(survey, style, out)?;
@@ -217,7 +217,8 @@ fn columns(what: &str) -> Vec<Column> {
     ]
 }
 
-/// Shares of code are those of all of it, so that a file without unwind information does not look good.
+/// The cells of a tally. Shares of code are relative to all executable bytes, so that a file without unwind information
+/// does not look good.
 fn tally_cells(tally: &CodeTally) -> [Cell; 8] {
     let all = tally.code.executable;
     let tone = match FpUsage::of(tally) {

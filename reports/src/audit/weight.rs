@@ -1,4 +1,4 @@
-//! Samples by what a frame-pointer walk does where they fell.
+//! Samples by what a frame-pointer walk does at their address.
 
 use super::lists::Listing;
 use crate::escape::shown;
@@ -7,7 +7,7 @@ use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::audit::{Weighed, Weights};
 use std::io::{self, Write};
 
-/// Rows of the samples: name, samples, meaning. Together they are all samples.
+/// Rows of samples: name, samples, meaning. They add up to all samples.
 pub(super) fn rows(weights: &Weights) -> [(&'static str, u64, &'static str); 7] {
     [
         ("ok", weights.ok, "a frame-pointer walk from there is right"),
@@ -20,7 +20,7 @@ pub(super) fn rows(weights: &Weights) -> [(&'static str, u64, &'static str); 7] 
     ]
 }
 
-/// Writes the samples of a recording, all together and by file.
+/// Writes the samples of a recording, in total and by file.
 pub(super) fn weight(weighed: &Weighed, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
     style.heading("Samples, by what a frame-pointer walk from there does", out)?;
     let mut table =

@@ -1,4 +1,4 @@
-//! The cells of the table, the same in every form. Names are as they came: each form escapes them in its own way.
+//! The cells of the table, the same in every format. Names are raw: each format escapes them in its own way.
 
 use crate::figures::{bytes, change, count, nanoseconds, number, share};
 use crate::verdict::is_large;
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 /// The whole table.
 pub(super) struct Sheet {
-    /// What the metric's column is headed.
+    /// The heading of the metric's column.
     pub(super) metric: String,
     pub(super) lines: Vec<Line>,
-    /// Why figures are missing; [`Figure::note`] is an index.
+    /// Reasons for missing figures; [`Figure::note`] is an index into them.
     pub(super) notes: Vec<String>,
 }
 
@@ -21,38 +21,38 @@ pub(super) struct Line {
     pub(super) bytes: Figure,
     pub(super) bytes_per_sample: Figure,
     pub(super) times_fp: Figure,
-    /// The identity in one cell.
+    /// The balance in one cell.
     pub(super) samples: Figure,
-    /// The same in columns.
+    /// The balance in columns.
     pub(super) balance: Balance,
     pub(super) lost_chunks: Figure,
     pub(super) cpu: Figure,
     pub(super) bpf: Figure,
-    /// What the recordings attribute to themselves, in per cent of the target's CPU time.
+    /// The cost that the recordings attribute to themselves, in per cent of the target's CPU time.
     pub(super) attributed: Figure,
     pub(super) metric: Figure,
-    /// The metric against the baseline, for drawings.
+    /// The metric relative to the baseline, for drawings.
     pub(super) ratio: Option<RatioEstimate>,
-    /// How stacks ended, by strategy; a single figure when that is missing.
+    /// How stacks ended, by strategy; a single figure with a note if that is unknown.
     pub(super) stacks: Result<Vec<StrategyLine>, Figure>,
 }
 
-/// The parts of the identity.
+/// The parts of the balance.
 #[derive(Default)]
 pub(super) struct Balance {
     pub(super) fired: Figure,
     pub(super) recorded: Figure,
-    /// The detail is by cause, such as `ring_full 40, throttled 4`; empty when nothing was lost or no cause is known.
+    /// The detail is by cause, such as `ring_full 40, throttled 4`; empty if nothing was lost or no cause is known.
     pub(super) lost: Figure,
     pub(super) skipped: Figure,
     pub(super) dropped: Figure,
-    /// Whether it held, in words; empty when that cannot be checked.
+    /// Whether the balance held, in words; empty if that cannot be checked.
     pub(super) check: String,
-    /// Whether it held wherever it could be checked.
+    /// Whether the balance held wherever it could be checked.
     pub(super) holds: bool,
 }
 
-/// A figure, what must be said beside it, and the note that says why it is missing.
+/// A figure, its detail, and the note that says why it is missing.
 #[derive(Default)]
 pub(super) struct Figure {
     pub(super) text: String,
@@ -62,11 +62,11 @@ pub(super) struct Figure {
 
 /// How stacks ended under one strategy.
 pub(super) struct StrategyLine {
-    /// The strategy, and who unwound when that needs to be said.
+    /// The strategy, and the unwinder where that is not obvious.
     pub(super) label: String,
-    /// All processes of the target first (when there are several), then each.
+    /// All processes of the target first (if there are several), then each.
     pub(super) processes: Vec<ProcessLine>,
-    /// File beside the report.
+    /// Name of the file next to the report.
     pub(super) flame_graph: Result<String, Figure>,
 }
 
@@ -74,22 +74,22 @@ pub(super) struct StrategyLine {
 pub(super) struct ProcessLine {
     pub(super) name: String,
     pub(super) ends: StackEnds,
-    /// The commonest reasons, such as `chunk_end 44.1 %`; empty when all are complete.
+    /// The most frequent reasons, such as `chunk_end 44.1 %`; empty if all stacks are complete.
     pub(super) reasons: Vec<String>,
 }
 
-/// Reasons named for one process.
+/// The most reasons named for one process.
 const MAX_REASONS: usize = 3;
 
 impl Line {
-    /// Whether anything is recorded in this mode.
+    /// Whether this mode records anything.
     pub(super) fn records(&self) -> bool {
         !self.balance.recorded.text.is_empty()
     }
 }
 
 impl Sheet {
-    /// The cells of every row.
+    /// Builds the cells of every row.
     pub(super) fn new(experiment: &Experiment) -> Self {
         let mut notes = Notes::default();
         let lines = experiment.rows.iter().map(|row| line(experiment, row, &mut notes)).collect();
@@ -97,7 +97,7 @@ impl Sheet {
     }
 }
 
-/// Letter of a note: a, b, … z, then aa, ab, …
+/// The letter of a note: a, b, … z, then aa, ab, …
 pub(super) fn note_letter(note: usize) -> String {
     let mut rest = note;
     let mut letters = String::new();
@@ -111,7 +111,7 @@ pub(super) fn note_letter(note: usize) -> String {
     }
 }
 
-/// Why figures are missing, each reason once.
+/// Reasons for missing figures, without duplicates.
 #[derive(Default)]
 struct Notes(Vec<String>);
 
@@ -144,7 +144,7 @@ fn with_detail(text: impl Into<String>, detail: impl Into<String>) -> Figure {
 fn line(experiment: &Experiment, row: &ExperimentRow, notes: &mut Notes) -> Line {
     let sums = &row.aggregate;
     let ratio = if experiment.metric.is_some() { &sums.metric_vs_none } else { &sums.wall_vs_none }.value().copied();
-    // Nobody records in this row: its cells are empty by nature, which needs no note.
+    // Nothing is recorded in this row, so its empty cells need no note.
     if row.method == ExperimentMethod::None {
         let empty = || plain("");
         return Line {
@@ -188,7 +188,7 @@ fn line(experiment: &Experiment, row: &ExperimentRow, notes: &mut Notes) -> Line
     }
 }
 
-/// `fired = recorded + lost by cause + skipped + dropped`, as far as the tool tells.
+/// The balance `fired = recorded + lost by cause + skipped + dropped`, as far as the tool reports it.
 fn balance(row: &ExperimentRow, notes: &mut Notes) -> Balance {
     let samples = &row.aggregate.samples;
     let mut number = |measured| notes.figure(measured, |&n| plain(count(n)));
@@ -220,7 +220,7 @@ fn balance(row: &ExperimentRow, notes: &mut Notes) -> Balance {
     Balance { fired, recorded, lost, skipped, dropped, check, holds }
 }
 
-/// The identity in one cell; nothing stands for what is 0.
+/// The balance in one cell; terms that are 0 are left out.
 fn samples(balance: &Balance) -> Figure {
     let sign = if balance.holds { "=" } else { "≠" };
     let mut text = format!("{} {sign} {} + {} lost", balance.fired.text, balance.recorded.text, balance.lost.text);
@@ -247,7 +247,7 @@ fn cpu(row: &ExperimentRow, notes: &mut Notes) -> Figure {
     })
 }
 
-/// `1.2 % to 3.5 %`: on the target itself, and with the collector.
+/// Attributed cost such as `1.2 % to 3.5 %`: in the target itself, and including the collector.
 fn attributed(row: &ExperimentRow, notes: &mut Notes) -> Figure {
     let sums = &row.aggregate;
     notes.figure(&sums.attributed_on_target_percent, |on_target| {
@@ -287,7 +287,7 @@ fn metric(experiment: &Experiment, row: &ExperimentRow, notes: &mut Notes) -> Fi
     figure
 }
 
-/// `−3.1 % [−5.0 %, −1.2 %]`.
+/// A change with its interval, such as `−3.1 % [−5.0 %, −1.2 %]`.
 pub(super) fn change_with_interval(ratio: &RatioEstimate) -> String {
     match ratio.interval {
         Some(interval) => format!("{} [{}, {}]", change(ratio.ratio), change(interval.low), change(interval.high)),
@@ -322,14 +322,14 @@ fn process_line(name: &str, ends: &StackEnds) -> ProcessLine {
     ProcessLine { name: name.to_owned(), ends: ends.clone(), reasons: reasons(ends) }
 }
 
-/// The commonest reasons over both classes, most frequent first.
+/// The most frequent reasons of truncated and broken stacks together.
 fn reasons(ends: &StackEnds) -> Vec<String> {
     let named = |class: &'static str, counts: &BTreeMap<String, u64>| {
         counts.iter().filter(|&(_, &n)| n > 0).map(|(reason, &n)| (n, class, reason.clone())).collect::<Vec<_>>()
     };
     let mut all = named("truncated", &ends.truncated);
     all.extend(named("broken", &ends.broken));
-    // Names break ties, so that the order depends on nothing else.
+    // Names break ties: the order is deterministic.
     all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
     let mut lines: Vec<_> =
         all.iter().take(MAX_REASONS).map(|(n, _, reason)| format!("{reason} {}", share(*n, ends.samples))).collect();
@@ -341,7 +341,7 @@ fn reasons(ends: &StackEnds) -> Vec<String> {
     lines
 }
 
-/// `complete / truncated / broken` in per cent.
+/// The shares `complete / truncated / broken` in per cent.
 pub(super) fn shares(ends: &StackEnds) -> [String; 3] {
     [ends.complete, ends.n_truncated(), ends.n_broken()].map(|n| share(n, ends.samples))
 }

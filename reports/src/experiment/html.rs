@@ -1,5 +1,5 @@
-//! The experiment as one page that opens offline: no request, every name escaped by the template, and no script but that
-//! of the page of a recording, which may be set into it.
+//! The experiment as one page that works offline: no request, every name escaped by the template, and no script but
+//! that of an embedded page of a recording.
 
 use super::cells::{Figure, Line, ProcessLine, Sheet, StrategyLine, note_letter, shares};
 use super::link::beside;
@@ -18,27 +18,27 @@ use maud::{Markup, html};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// What the page may load beside what all pages may: pictures within it.
+/// Addition to the content security policy of all pages: inline images.
 const PICTURES: &str = "img-src data:";
 
-/// Flame graphs to set into the page: SVG by the name of its file.
+/// Flame graphs to embed in the page: SVG by file name.
 pub type Pictures = BTreeMap<String, Vec<u8>>;
 
-/// Writes the page. Flame graphs are linked as files beside it.
+/// Writes the page. Flame graphs are linked as files next to it.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn html(experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
     html_with(experiment, &Pictures::new(), None, out)
 }
 
-/// Writes the page with pictures of the two flame graphs that say most: that of frame pointers and that of the most
-/// complete copied stacks. They are pictures only; the links lead to the files, which can be searched and zoomed.
-/// `recording` is the page of a recording of both kinds of stack ([`crate::page::html`]): its curves, losses by time and
-/// flame graphs are set into a frame of this page.
+/// Writes the page with pictures of the two most informative flame graphs: that of frame pointers and that of the most
+/// complete copied stacks. They are static images; the links lead to the files, which can be searched and zoomed.
+/// `recording` is the page of a recording with both kinds of stack ([`crate::page::html`]); its curves, losses by time
+/// and flame graphs are embedded in a frame of this page.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn html_with(
     experiment: &Experiment,
     pictures: &Pictures,
@@ -73,13 +73,13 @@ pub fn html_with(
     shell::write(&head, &body, out)
 }
 
-/// What the page may load and run. A page within inherits what this one may do.
+/// The content security policy of the page. An embedded page inherits it.
 fn policy(has_recording: bool) -> String {
     let script = if has_recording { format!("; {}", page::script_policy()) } else { String::new() };
     format!("{POLICY}; {PICTURES}{script}")
 }
 
-/// The page of a recording, in a frame of its own: it inherits what this page may do, which is to run that one script.
+/// The page of a recording in a frame. It inherits this page's policy, which allows that one script.
 fn stacks(page: &str) -> Markup {
     html! {
         h2 { "The same samples with frame pointers and with DWARF" }
@@ -120,7 +120,7 @@ fn first_screen(experiment: &Experiment, findings: &[Finding]) -> Markup {
     }
 }
 
-/// Titles of the columns; the metric's is put in for the empty one.
+/// Titles of the columns; the empty one is replaced by the metric's.
 const TITLES: [&str; 10] = [
     "mode",
     "bytes",
@@ -185,7 +185,7 @@ fn row(line: &Line, titles: &[&str; 10], scale: Scale) -> Markup {
 }
 
 fn cell(class: &str, content: &Figure, title: &str) -> Markup {
-    // An empty cell is left without content, so that it vanishes where rows are shown as cards.
+    // An empty cell has no content, so that CSS hides it where rows are shown as cards.
     if content.text.is_empty() {
         return html! { td class=(class) {} };
     }
@@ -253,7 +253,7 @@ fn figures(experiment: &Experiment, pictures: &Pictures) -> Markup {
     }
 }
 
-/// An SVG as an image within the page; scripts do not run in images.
+/// An SVG as an inline image; scripts do not run in images.
 fn data_uri(svg: &[u8]) -> String {
     format!("data:image/svg+xml;base64,{}", BASE64_STANDARD.encode(svg))
 }

@@ -1,12 +1,12 @@
-//! Links to the files beside the report.
+//! Links to the files next to the report.
 
 use std::fmt::Write as _;
 
-/// A relative link to a file beside the report: everything but unreserved characters is percent-encoded, so that a name
-/// can be neither another scheme, nor another folder, nor markup.
+/// A relative link to a file next to the report. Everything but unreserved characters is percent-encoded, so that a
+/// name cannot change the scheme or the directory, or add markup.
 ///
 /// # Sources
-/// RFC 3986 §2.1 and §2.3; the leading `./` as its §4.2 asks for names with a colon.
+/// RFC 3986 §2.1 and §2.3; the leading `./` follows its §4.2 for names with a colon.
 pub(super) fn beside(file: &str) -> String {
     let mut link = "./".to_owned();
     for &byte in file.as_bytes() {
@@ -24,7 +24,7 @@ pub(super) fn beside(file: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Check that a file name can only lead to a file beside the report.
+    /// Check that a file name can only lead to a file next to the report.
     #[test]
     fn links_stay_beside() {
         assert_eq!(beside("fp.svg"), "./fp.svg");

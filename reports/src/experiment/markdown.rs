@@ -1,4 +1,4 @@
-//! The experiment in Markdown, as GitHub shows it.
+//! The experiment in GitHub's Markdown.
 
 use super::cells::{Figure, Line, Sheet, note_letter, shares};
 use super::link::beside;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 /// Writes title, verdict, table, stacks by process, notes, environment and method.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn markdown(experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
     let sheet = Sheet::new(experiment);
     writeln!(out, "# What each mode costs and gets wrong\n")?;
@@ -139,7 +139,7 @@ fn sentence(finding: &Finding) -> String {
     finding.pieces.iter().map(piece).collect()
 }
 
-/// `raw` as plain text of Markdown, within a table cell too.
+/// Escapes `raw` so that Markdown shows it as plain text, in table cells too.
 ///
 /// # Sources
 /// `CommonMark` 0.31 §2.4: a backslash before ASCII punctuation makes it literal; GFM §4.10 for `|` in cells.

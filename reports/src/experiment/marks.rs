@@ -1,4 +1,4 @@
-//! Small drawings within the table. Widths are attributes, not styles; the figures always stand beside them.
+//! Small drawings in the table. Widths are attributes, not styles; the figures always stand next to them.
 
 use super::cells::shares;
 use crate::figures::percent;
@@ -6,7 +6,7 @@ use fpprof_analysis::experiment::StackEnds;
 use fpprof_analysis::statistics::RatioEstimate;
 use maud::{Markup, html};
 
-/// Widest change drawn, per cent: a wilder interval is cut at the edge and its figures tell the rest.
+/// The largest change drawn, per cent: a wider interval is cut at the edge; its figures are exact.
 const MAX_REACH: f64 = 50.0;
 
 /// A bar of complete, truncated and broken stacks.
@@ -32,7 +32,7 @@ pub(super) fn bar(ends: &StackEnds) -> Markup {
     }
 }
 
-/// The common scale of a column of intervals, per cent of change; it always holds 0.
+/// The common scale of a column of intervals, per cent of change; it always includes 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     low: f64,
@@ -40,7 +40,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// A scale that holds every interval, or as much of it as is worth drawing.
+    /// Returns a scale that holds every interval, up to the limit.
     pub(super) fn new(ratios: impl Iterator<Item = RatioEstimate>) -> Self {
         let ends = ratios.flat_map(|ratio| {
             let interval = ratio.interval;
@@ -51,14 +51,14 @@ impl Scale {
         Self { low: f64::max(low, -MAX_REACH), high: f64::min(high, MAX_REACH) }
     }
 
-    /// Where a ratio stands in a drawing of 120 by 14.
+    /// The horizontal position of a ratio in a drawing of 120 by 14.
     fn x(self, ratio: f64) -> String {
         let change = (100.0 * (ratio - 1.0)).clamp(self.low, self.high);
         format!("{:.2}", 4.0 + 112.0 * (change - self.low) / (self.high - self.low))
     }
 }
 
-/// A ratio as a dot, its interval as a line, no change as a dashed line.
+/// Draws a ratio as a dot, its interval as a line, and zero change as a dashed line.
 pub(super) fn interval(ratio: &RatioEstimate, scale: Scale) -> Markup {
     html! {
         svg.interval viewBox="0 0 120 14" aria-hidden="true" {

@@ -1,7 +1,7 @@
 //! The report of `fpprof compare`: one table for the terminal, in Markdown, and as a page that opens offline.
 //!
-//! You provide an experiment whose aggregates are made (`Experiment::complete`). In turn all three forms show the same
-//! figures in the same words, with the reason where a tool cannot give one, and a verdict with the rule behind it.
+//! You provide an experiment whose aggregates are computed (`Experiment::complete`). In turn you get the same figures
+//! and words in all three formats, with the reason where a tool cannot give a figure, and a verdict with its rule.
 
 mod cells;
 mod html;

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 /// Writes verdict, cost table, stacks table, notes and method.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn terminal(experiment: &Experiment, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let sheet = Sheet::new(experiment);
     let mut line = Paragraph::new("command", 10);

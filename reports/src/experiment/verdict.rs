@@ -26,7 +26,7 @@ pub(super) const RULE: &str = "A mode is usable if at least 99 % of its stacks a
     usable only if, where both kinds of stack were taken in the same samples, at least 99 % of their stacks have every \
     frame of DWARF's and no wrong one. A slow-down counts only if its 95 % interval excludes none.";
 
-/// The sentences, the most important first.
+/// The sentences of the verdict, the most important first.
 pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {
     let mut findings = vec![headline(experiment)];
     findings.extend(frame_pointers(experiment));
@@ -39,18 +39,18 @@ pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {
     findings
 }
 
-/// A mode seen through one of its strategies.
+/// A mode, judged by one of its strategies.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
     row: &'a ExperimentRow,
     stacks: &'a StrategyStacks,
     bytes_per_sample: Option<f64>,
-    /// Of frame-pointer stacks: how many are right, if a mode tells.
+    /// How many frame-pointer stacks are right, if a mode can tell.
     right: Option<Right>,
 }
 
 impl<'a> Candidate<'a> {
-    /// The strategy of `row` that completes most.
+    /// The strategy of `row` with the most complete stacks.
     fn of(experiment: &Experiment, row: &'a ExperimentRow) -> Option<Self> {
         let strategies = row.aggregate.stacks.value()?;
         let stacks =
@@ -63,7 +63,7 @@ impl<'a> Candidate<'a> {
         self.row.aggregate.samples.lost_share()
     }
 
-    /// Why it is not usable; empty when it is.
+    /// Reasons why the candidate is not usable; empty if it is.
     fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let StrategyStacks { all, processes, .. } = self.stacks;
@@ -104,8 +104,8 @@ fn complete(stacks: &StrategyStacks) -> f64 {
     crate::figures::percent(stacks.all.complete, stacks.all.samples)
 }
 
-/// How many frame-pointer stacks are right, by the mode with the most of both kinds of stack; `None` where there is none,
-/// or where its DWARF stacks are no reference.
+/// How many frame-pointer stacks are right, according to the mode with the most samples of both kinds of stack; `None`
+/// if there is none, or if its DWARF stacks are no valid reference.
 fn frame_pointers_right(experiment: &Experiment) -> Option<Right> {
     let both =
         experiment.rows.iter().filter(|row| row.method == ExperimentMethod::Both).max_by_key(|row| row.stack_bytes)?;
@@ -119,7 +119,7 @@ fn candidates(experiment: &Experiment) -> impl Iterator<Item = Candidate<'_>> {
     rows.filter_map(|row| Candidate::of(experiment, row))
 }
 
-/// Mode, ends and file of the flame graphs worth a picture: frame pointers first, then the most complete other mode.
+/// Mode, ends and file of the flame graphs to embed: frame pointers first, then the most complete other mode.
 pub(super) fn pictured(experiment: &Experiment) -> Vec<(&str, &StackEnds, &str)> {
     let drawn = |candidate: Candidate<'_>| candidate.stacks.flame_graph.value().is_some();
     let fp = candidates(experiment).find(|candidate| candidate.row.method == ExperimentMethod::Fp && drawn(*candidate));
@@ -166,7 +166,7 @@ fn headline(experiment: &Experiment) -> Finding {
     }
 }
 
-/// What frame pointers alone give.
+/// The result of frame pointers alone.
 fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
     let row = experiment.rows.iter().find(|row| row.method == ExperimentMethod::Fp && row.tool == Tool::Fpprof)?;
     let candidate = Candidate::of(experiment, row)?;
@@ -196,7 +196,7 @@ fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
     })
 }
 
-/// The modes with copied stacks that do not pass, and why.
+/// The modes with copied stacks that fail, and why.
 fn unusable(experiment: &Experiment) -> Option<Finding> {
     let failing: Vec<_> = candidates(experiment)
         .filter(|candidate| candidate.row.method != ExperimentMethod::Fp)
@@ -208,7 +208,7 @@ fn unusable(experiment: &Experiment) -> Option<Finding> {
     (!failing.is_empty()).then(|| finding.list(failing).words("."))
 }
 
-/// Our largest chunk against perf's largest.
+/// Compares fpprof's largest chunk with perf's largest.
 fn against_perf(experiment: &Experiment) -> Option<Finding> {
     let largest = |tool| {
         candidates(experiment)
@@ -230,12 +230,12 @@ fn against_perf(experiment: &Experiment) -> Option<Finding> {
     })
 }
 
-/// Slow-down against the command alone; above 1 is slower.
+/// Slow-down relative to the command alone; above 1 is slower.
 fn slow_down<'a>(experiment: &Experiment, row: &'a ExperimentRow) -> &'a Measured<RatioEstimate> {
     if experiment.metric.is_some() { &row.aggregate.slow_down } else { &row.aggregate.wall_vs_none }
 }
 
-/// Slow-downs listed one by one; of more, the least and the largest.
+/// The most slow-downs listed one by one; of more, only the smallest and the largest.
 const MAX_LISTED: usize = 3;
 
 fn slow_downs(experiment: &Experiment) -> Option<Finding> {
@@ -285,8 +285,8 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     Some(finding.words("."))
 }
 
-/// Whether the slow-downs lie where the recordings attribute them: above what hits the target itself, and below that with
-/// the collector's threads.
+/// Whether the measured slow-downs lie within the attributed range: from the cost in the target itself to that plus the
+/// collector's threads.
 fn attribution(experiment: &Experiment) -> Option<Finding> {
     let seen: Vec<_> = experiment.rows.iter().filter_map(|row| Some((row, compared(experiment, row)?))).collect();
     let disagreeing: Vec<_> =
@@ -304,7 +304,8 @@ fn attribution(experiment: &Experiment) -> Option<Finding> {
     }
 }
 
-/// In words how the slow-down of a row leaves out what is attributed, if it does; `None` where either is not known.
+/// How the interval of a row's slow-down misses the attributed cost, in words; inner `None` if it does not, outer
+/// `None` if either is unknown.
 fn compared(experiment: &Experiment, row: &ExperimentRow) -> Option<Option<String>> {
     let slow_down = slow_down(experiment, row).value()?;
     let interval = slow_down.interval?;
@@ -319,7 +320,7 @@ fn compared(experiment: &Experiment, row: &ExperimentRow) -> Option<Option<Strin
     Some(Some(format!(" {seen}, {side} than the {least} to {most} attributed")))
 }
 
-/// The baseline against itself, when it was run twice.
+/// Compares the baseline with itself, if it was run twice.
 fn again(experiment: &Experiment) -> Option<Finding> {
     let row = experiment.rows.iter().filter(|row| row.method == ExperimentMethod::None).nth(1)?;
     let ratio = slow_down(experiment, row).value()?;

@@ -1,9 +1,9 @@
-//! Environment and method in words, the same in every form.
+//! Environment and method in words, the same in every format.
 
 use crate::figures::{byte_count, processors};
 use fpprof_analysis::experiment::Experiment;
 
-/// What the experiment ran on and with, as (label, text); nothing empty.
+/// The machine and software of the experiment as (label, text), without empty entries.
 pub(super) fn environment(experiment: &Experiment) -> Vec<(&'static str, String)> {
     let environment = &experiment.environment;
     let cpus = processors(environment.cpus, &environment.cpu_model);
@@ -29,7 +29,7 @@ pub(super) fn environment(experiment: &Experiment) -> Vec<(&'static str, String)
     .collect()
 }
 
-/// How it was done and how to read the columns.
+/// How the experiment was run and how to read the columns.
 pub(super) fn method(experiment: &Experiment) -> String {
     let metric = match &experiment.metric {
         Some(metric) => format!("the workload's own {}", metric.name),

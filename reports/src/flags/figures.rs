@@ -1,4 +1,4 @@
-//! Figures every form shows alike.
+//! Figures that are the same in every format.
 
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
@@ -8,7 +8,7 @@ use fpprof_analysis::flags::{
 };
 use std::collections::BTreeMap;
 
-/// How signs are to be read.
+/// How to read signs.
 pub(super) const SIGN: &str = "Above zero is slower or larger than the baseline, below zero faster or smaller.";
 
 /// An effect with its interval: `+0.81 [+0.25, +1.37]`.
@@ -16,13 +16,13 @@ pub(super) fn effect(effect: &Effect) -> String {
     format!("{} [{}, {}]", change(effect.log_ratio), change(effect.interval.low), change(effect.interval.high))
 }
 
-/// Name of a row: the flag set, or what A/A is.
+/// Name of a row: the flag set, or a description of A/A.
 pub(super) fn row_name(result: &FlagSetResult) -> String {
     let name = shown(&result.arm.flags);
     if result.arm.again { format!("A/A {name}") } else { name.into_owned() }
 }
 
-/// A verdict in a word and why.
+/// A verdict in a word, and its reason.
 pub(super) fn verdict(verdict: &FlagsVerdict) -> (&'static str, String) {
     match verdict {
         FlagsVerdict::Adopt { because } => ("adopt", because.clone()),
@@ -34,13 +34,13 @@ pub(super) fn verdict(verdict: &FlagsVerdict) -> (&'static str, String) {
     }
 }
 
-/// The program that costs most for sure: the highest lower end.
+/// The program with the highest certain cost: the highest lower end of the interval.
 pub(super) fn worst(result: &FlagSetResult) -> Option<(&ProgramResult, &Effect)> {
     let effects = result.programs.iter().filter_map(|program| Some((program, program.effect.as_ref().ok()?)));
     effects.max_by(|a, b| a.1.interval.low.total_cmp(&b.1.interval.low))
 }
 
-/// Mean change of a figure over programs, per cent: the geometric mean of ratios.
+/// Mean change of a figure over programs, in per cent: the geometric mean of ratios.
 pub(super) fn mean_change(result: &FlagSetResult, figure: impl Fn(&ArmResult) -> Option<u64>) -> String {
     let logs: Vec<f64> = result.programs.iter().filter_map(|program| log_change(program, &figure)).collect();
     match logs.len() {
@@ -49,7 +49,7 @@ pub(super) fn mean_change(result: &FlagSetResult, figure: impl Fn(&ArmResult) ->
     }
 }
 
-/// Change of a figure of one program on the log scale.
+/// Log ratio of a figure of one program, treated to baseline.
 pub(super) fn log_change(program: &ProgramResult, figure: impl Fn(&ArmResult) -> Option<u64>) -> Option<f64> {
     let (before, after) = (figure(&program.baseline)?, figure(&program.treated)?);
     (before > 0 && after > 0).then(|| as_f64(after).ln() - as_f64(before).ln())
@@ -60,9 +60,9 @@ pub(super) fn as_f64(n: u64) -> f64 {
     n as f64
 }
 
-/// The columns of sizes and instructions: title and figure.
+/// Extracts the figure of one column.
 pub(super) type Figure = fn(&ArmResult) -> Option<u64>;
-/// Likewise.
+/// The columns for instructions and sizes: title and figure.
 pub(super) const FIGURES: [(&str, Figure); 4] = [
     ("instr", |arm| arm.instructions),
     (".text", |arm| Some(arm.sizes.text)),
@@ -70,7 +70,7 @@ pub(super) const FIGURES: [(&str, Figure); 4] = [
     ("file", |arm| Some(arm.sizes.stripped)),
 ];
 
-/// Sums over programs of what recordings showed.
+/// Sums over programs of what their recordings show.
 #[derive(Debug, Default)]
 pub(super) struct Gain {
     /// By strategy.
@@ -103,7 +103,7 @@ impl Gain {
         (!gain.lost.is_empty()).then_some(gain)
     }
 
-    /// Share of stacks that reach `main` under a strategy.
+    /// Share of stacks that reach `main`, by a strategy.
     pub(super) fn reach(&self, strategy: &str) -> String {
         self.share(strategy, |of| Some(of.reach_main))
     }
@@ -113,7 +113,7 @@ impl Gain {
         self.share(strategy, |of| of.caller_dropped)
     }
 
-    /// Share of stacks that are right from the leaf to their root, or to where the program's own code begins.
+    /// Share of stacks that are right from the leaf to their root, or to the start of the program's own code.
     pub(super) fn exact(&self, strategy: &str) -> String {
         self.share(strategy, |of| of.frame_exact)
     }
@@ -128,12 +128,12 @@ fn add(sum: &mut Option<u64>, n: Option<u64>) {
     *sum = n.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
 }
 
-/// Never as nothing, which no p is.
+/// Formats a p-value; never as 0, which no p-value is.
 pub(super) fn p_value(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
-/// Mean of a list, with one decimal; `–` of none.
+/// Mean of a list with one decimal; `–` if it is empty.
 pub(super) fn mean(values: &[f64]) -> String {
     match values.len() {
         0 => "–".to_owned(),
@@ -141,7 +141,7 @@ pub(super) fn mean(values: &[f64]) -> String {
     }
 }
 
-/// Strategies by size of chunk, the whole one last.
+/// Strategies by chunk size; the whole chunk last.
 pub(super) fn chunk_order(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut names: Vec<_> = names.filter(|name| name.starts_with("dwarf") || name == "sframe").collect();
     let bytes = |name: &str| name.split_once('@').and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or(u64::MAX);
@@ -150,7 +150,7 @@ pub(super) fn chunk_order(names: impl Iterator<Item = String>) -> Vec<String> {
     names
 }
 
-/// What the environment and the method were: label and value.
+/// Environment and method: label and value.
 pub(super) fn method(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
     let (environment, method) = (&evaluation.environment, &evaluation.method);
     let copies = match method.copies {
@@ -182,7 +182,7 @@ pub(super) fn method(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The noise in words: what A/A shows, and what could have been seen.
+/// The noise in words: what A/A shows, and the smallest detectable effect.
 pub(super) fn noise(evaluation: &Evaluation) -> String {
     let again = evaluation.results.iter().filter(|result| result.arm.again);
     let effects: Vec<_> =
@@ -204,17 +204,17 @@ pub(super) fn noise(evaluation: &Evaluation) -> String {
     )
 }
 
-/// What stopped frame-pointer stacks under a flag set: samples by what it was, commonest first, and all of them.
+/// What ended frame-pointer stacks under a flag set, in samples, most frequent first.
 pub(super) struct Broke {
     /// Reasons why stacks do not reach a root.
     pub(super) reasons: Vec<(String, u64)>,
-    /// Files behind whose code they first go wrong.
+    /// Files after whose code stacks first go wrong.
     pub(super) files: Vec<(String, u64)>,
     /// All samples.
     pub(super) samples: u64,
 }
 
-/// What stopped frame-pointer stacks under a flag set.
+/// Counts what ended frame-pointer stacks under a flag set.
 pub(super) fn broke(result: &FlagSetResult) -> Broke {
     let (mut reasons, mut files) = (BTreeMap::new(), BTreeMap::new());
     let mut samples = 0_u64;
@@ -242,7 +242,7 @@ fn commonest(sums: BTreeMap<&str, u64>) -> Vec<(String, u64)> {
     rows
 }
 
-/// Programs that need a look, and what could be done.
+/// Programs that need attention, and suggestions.
 pub(super) fn outliers(result: &FlagSetResult) -> Vec<String> {
     let mut lines = Vec::new();
     for program in &result.programs {
@@ -277,7 +277,7 @@ pub(super) fn outliers(result: &FlagSetResult) -> Vec<String> {
     lines
 }
 
-/// Bytes of sections of one program before and after: name, before, after.
+/// Section sizes of one program in bytes: name, before, after.
 pub(super) fn waterfall(program: &ProgramResult) -> [(&'static str, u64, u64); 4] {
     let (before, after) = (&program.baseline.sizes, &program.treated.sizes);
     [

@@ -1,4 +1,4 @@
-//! The report as one page that opens offline: no script, no request, every name escaped by the template.
+//! The report as one page that works offline: no script, no request, every name escaped by the template.
 
 use super::figures::{
     FIGURES, Gain, SIGN, broke, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
@@ -15,7 +15,7 @@ use std::io::{self, Write};
 /// Writes the page.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn html(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     let body = html! {
         header { p.over { "fpprof flags" } h1 { "Cost and benefit of build flags" } }

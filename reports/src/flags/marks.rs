@@ -1,14 +1,14 @@
-//! Drawings: intervals on a scale with the A/A band, curves of success against size, time against instructions, and
-//! where bytes came from.
+//! Drawings: intervals on a scale with the A/A band, success by chunk size, time by instructions, and where bytes came
+//! from.
 
 use super::figures::{FIGURES, as_f64, change, chunk_order, log_change};
 use fpprof_analysis::flags::{Effect, Evaluation, FlagSetResult, ProgramResult};
 use maud::{Markup, html};
 
-/// Columns of the scale in text.
+/// Width of the scale in text, in characters.
 const COLUMNS: usize = 41;
 
-/// The largest end of any interval, at least 1 %: the scale's end on both sides.
+/// The largest end of any interval, at least 1 %: both ends of the scale.
 pub(super) fn reach(evaluation: &Evaluation) -> f64 {
     let programs = evaluation.results.iter().flat_map(|result| &result.programs);
     let effects = programs.filter_map(|program| program.effect.as_ref().ok());
@@ -16,7 +16,7 @@ pub(super) fn reach(evaluation: &Evaluation) -> f64 {
     ends.filter(|end| end.is_finite()).fold(0.01, f64::max).min(0.5)
 }
 
-/// Half the width of the A/A band: what equal flags showed, at most.
+/// Half the width of the A/A band: the largest effect that equal flags showed.
 pub(super) fn band(evaluation: &Evaluation) -> f64 {
     let again = evaluation.results.iter().filter(|result| result.arm.again);
     let effects = again.flat_map(|result| &result.programs).filter_map(|program| program.effect.as_ref().ok());
@@ -45,7 +45,7 @@ pub(super) fn line(effect: &Effect, reach: f64, band: f64) -> String {
     cells.into_iter().collect::<String>().trim_end().to_owned()
 }
 
-/// The same as a drawing.
+/// An interval as a drawing.
 pub(super) fn interval(effect: &Effect, reach: f64, band: f64) -> Markup {
     let x = |value: f64| format!("{:.1}", 150.0 + 148.0 * (value / reach).clamp(-1.0, 1.0));
     let width = |from: f64, to: f64| {
@@ -62,7 +62,7 @@ pub(super) fn interval(effect: &Effect, reach: f64, band: f64) -> Markup {
     }
 }
 
-/// Share of stacks that reach `main` against the size of the chunk, one line for each program.
+/// Share of stacks that reach `main` by chunk size, one line per program.
 pub(super) fn curves(result: &FlagSetResult) -> Markup {
     let qualities = || result.programs.iter().filter_map(|program| Some((program, program.treated.quality.as_ref()?)));
     let names = chunk_order(qualities().flat_map(|(_, quality)| quality.strategies.keys().cloned()));
@@ -89,7 +89,7 @@ pub(super) fn curves(result: &FlagSetResult) -> Markup {
     }
 }
 
-/// Changes in CPU time against changes in instructions, one point for each program: instructions are no cost.
+/// Changes in CPU time by changes in instructions, one point per program: more instructions need not cost time.
 pub(super) fn scatter(result: &FlagSetResult) -> Markup {
     let (_, instructions) = FIGURES[0];
     let points: Vec<_> = result
@@ -123,7 +123,7 @@ pub(super) fn scatter(result: &FlagSetResult) -> Markup {
 }
 
 /// Where the bytes of the stripped files came from: for each program the changes of `.text`, of unwind information and
-/// of the rest, each beginning where the one before ended, in per cent of the file before.
+/// of the rest, each starting at the end of the previous one, in per cent of the file before.
 pub(super) fn bytes(result: &FlagSetResult) -> Markup {
     let rows: Vec<_> = result.programs.iter().filter_map(|program| Some((program, steps(program)?))).collect();
     let ends = rows.iter().flat_map(|(_, steps)| steps.iter().flat_map(|(_, from, to)| [from.abs(), to.abs()]));
@@ -152,7 +152,7 @@ pub(super) fn bytes(result: &FlagSetResult) -> Markup {
     }
 }
 
-/// The changes of `.text`, of unwind information and of the rest: from where to where, as shares of the file before.
+/// The changes of `.text`, of unwind information and of the rest, as (name, from, to) in shares of the file before.
 fn steps(program: &ProgramResult) -> Option<[(&'static str, f64, f64); 3]> {
     let (before, after) = (&program.baseline.sizes, &program.treated.sizes);
     if before.stripped == 0 || after.stripped == 0 {

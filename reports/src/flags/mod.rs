@@ -1,7 +1,7 @@
-//! What `fpprof flags report` prints: plain text for a mail first, a page, and JSON.
+//! The output of `fpprof flags report`: plain text for a mail, a page, or JSON.
 //!
-//! You provide an [`Evaluation`]. In turn every form says the same figures, above
-//! zero meaning slower or larger, each with its interval.
+//! You provide an [`Evaluation`]. In turn you get the same figures in every format, each with its interval; above zero
+//! is slower or larger.
 
 mod figures;
 mod html;
@@ -17,7 +17,7 @@ use std::io::{self, Write};
 /// Writes the evaluation as JSON.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn json(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     crate::json::value(evaluation, out)
 }

@@ -1,4 +1,4 @@
-//! A small evaluation in every form.
+//! A small evaluation in every format.
 
 use super::{html, json, text};
 use fpprof_analysis::flags::{
@@ -72,8 +72,8 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Check that the text holds verdict, rule, sign, A/A, seed, what is missing and how to repeat it, and that no name
-/// speaks to the terminal.
+/// Check that the text has verdict, rule, sign, A/A, seed, missing data and how to repeat it, and passes no control
+/// characters of names to the terminal.
 #[test]
 fn text_holds_what_a_list_asks_for() {
     let got = written(|out| text(&evaluate(&raw()), out));
@@ -95,7 +95,7 @@ fn text_holds_what_a_list_asks_for() {
     assert!(got.lines().any(|line| line.trim_start().starts_with("seed") && line.ends_with('7')), "{got}");
 }
 
-/// Check that the drawings say what the figures are: +34 bytes of .text in a file of 1500, time and instructions +3 %.
+/// Check that the drawings match the figures: +34 bytes of .text in a file of 1500, time and instructions +3 %.
 #[test]
 fn drawings_hold_the_figures() {
     let page = written(|out| html(&evaluate(&raw()), out));
@@ -106,14 +106,14 @@ fn drawings_hold_the_figures() {
     }
 }
 
-/// Check that no table makes the page wider than a phone.
+/// Check that no table makes the page wider than a phone's screen.
 #[test]
 fn page_fits_a_phone() {
     let page = written(|out| html(&evaluate(&raw()), out));
     assert_eq!(crate::browser::overflow(&page, 390), 0);
 }
 
-/// Check that the page has no tag of a name, and JSON can be read back.
+/// Check that no name adds a tag to the page, and that the JSON can be read back.
 #[test]
 fn page_and_json_are_well_formed() {
     let page = written(|out| html(&evaluate(&raw()), out));

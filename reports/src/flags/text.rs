@@ -1,4 +1,4 @@
-//! Plain text, to be mailed.
+//! Plain text for a mail.
 
 use super::figures::{
     FIGURES, Gain, SIGN, broke, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
@@ -13,13 +13,13 @@ use std::io::{self, Write};
 
 /// Width of prose in a mail.
 const PROSE: Style = Style { width: Some(96), colors: false };
-/// Tables are not cut.
+/// Tables have no limit.
 const TABLE: Style = Style { width: None, colors: false };
 
 /// Writes the report.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn text(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Cost and benefit of build flags")?;
     verdicts(evaluation, out)?;

@@ -1,4 +1,4 @@
-//! Two profiles in one flame graph: widths of the one, colours by how it differs from the other.
+//! Two profiles in one flame graph: the widths of one, coloured by the difference from the other.
 
 use super::draw::{ROW, amount, draw};
 use super::error::Error;
@@ -14,23 +14,23 @@ use inferno::flamegraph::color::Color;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// A profile and what it is called.
+/// A profile and its label.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
-    /// Such as `before.fpprof` or `dwarf`.
+    /// The label, such as `before.fpprof` or `dwarf`.
     pub label: &'a str,
-    /// Its stacks.
+    /// The stacks.
     pub folded: &'a Folded,
 }
 
-/// Draws `after` with the widths it has and the colours of its change: red grew, blue shrank, grey is what sampling alone
-/// explains. `same_samples` says that both are views of the same samples, of which any difference is one.
+/// Draws `after` with its own widths, coloured by its change: red grew, blue shrank, grey is within sampling noise.
+/// `same_samples` says that both are views of the same samples; then any difference is real.
 ///
-/// Shares are compared: a longer recording alone changes nothing. Frames are told apart by name only, so that how they
-/// were found does not make them differ. What is gone from `after` has no width there; drawn the other way round it has.
+/// Shares are compared, so a longer recording alone is no change. Frames are compared by name only, not by how they
+/// were found. Frames that are missing from `after` have no width; swap the sides to see them.
 ///
 /// # Errors
-/// [`Error`]; nothing is written then, unless the writer failed.
+/// [`Error`]; nothing is written then, unless the writer fails.
 pub fn svg_difference(
     before: Side<'_>,
     after: Side<'_>,
@@ -56,7 +56,7 @@ fn samples(folded: &Folded) -> Result<u64, Error> {
     folded.stacks.iter().try_fold(0, add).ok_or(Error::TooManySamples)
 }
 
-/// With names that do not say how a frame was found, unless in the kernel.
+/// The profile with names that do not say how a frame was found, except for the kernel's.
 fn profile(folded: &Folded) -> Profile<'_> {
     let suffixed = |frame: &FrameLabel| match frame.origin {
         Origin::Kernel => format!("{}_[k]", name(&shown(&frame.name))),
@@ -80,20 +80,20 @@ fn header(before: (&str, u64), after: (&str, u64), same_samples: bool, rows: &Ro
     header
 }
 
-/// The largest growth, the largest loss, and what may be neither.
+/// Colours of the largest growth and of the largest loss, and of what may be noise.
 const GREW: Color = Color { r: 255, g: 100, b: 100 };
 const SHRANK: Color = Color { r: 110, g: 130, b: 255 };
 const SAME: Color = Color { r: 224, g: 225, b: 228 };
-/// How much of its colour the smallest change has, of 1.
+/// The colour strength of the smallest change, out of 1.
 const LEAST: f64 = 0.35;
 
-/// Changes of boxes by where they stand: the boxes below them, and the samples left of them.
+/// Changes of boxes by position: (boxes below, samples to the left).
 type Boxes = BTreeMap<(usize, u64), Shift>;
 
-/// Samples of the boxes of lines that are drawn from left to right, of those that have a width.
+/// Samples of the boxes of lines, which are drawn from left to right; only boxes with a width.
 fn boxes(lines: &[Line<2>]) -> BTreeMap<(usize, u64), [u64; 2]> {
     let mut boxes: BTreeMap<(usize, u64), [u64; 2]> = BTreeMap::new();
-    // The boxes of the line before, with the samples left of them and their own.
+    // The boxes of the previous line, with the samples to their left and their own.
     let mut open: Vec<(&str, u64, [u64; 2])> = Vec::new();
     let mut left = 0;
     let mut close = |open: &mut Vec<(&str, u64, [u64; 2])>, n_kept: usize| {
@@ -104,7 +104,7 @@ fn boxes(lines: &[Line<2>]) -> BTreeMap<(usize, u64), [u64; 2]> {
         );
     };
     for line in lines {
-        // Below all others stands the box of everything, without a name.
+        // The nameless box of everything is below all others.
         let names = || std::iter::once("").chain(line.boxes.split(';'));
         let n_same = open.iter().zip(names()).take_while(|((open, ..), name)| open == name).count();
         close(&mut open, n_same);
@@ -118,7 +118,7 @@ fn boxes(lines: &[Line<2>]) -> BTreeMap<(usize, u64), [u64; 2]> {
     boxes
 }
 
-/// Gives the boxes that inferno drew the colours of their changes, and says the changes in their titles.
+/// Recolours the boxes that inferno drew by their changes, and adds the changes to their titles.
 fn colored(svg: &str, boxes: &Boxes) -> Result<String, Error> {
     const BOX: &str = "<g><title>";
     let y = |piece: &str| attribute(piece, "y")?.parse::<usize>().ok();
@@ -138,12 +138,12 @@ fn colored(svg: &str, boxes: &Boxes) -> Result<String, Error> {
     Ok(out)
 }
 
-/// The value of an attribute of the first element that has it.
+/// The value of an attribute of the first element that has the attribute.
 fn attribute<'a>(svg: &'a str, name: &str) -> Option<&'a str> {
     svg.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value)
 }
 
-/// The larger the change, the more colour.
+/// The colour of a change: the larger, the stronger.
 fn color(shift: &Shift, largest: f64) -> Color {
     if !shift.differs() || largest <= 0.0 {
         return SAME;
@@ -158,7 +158,7 @@ fn color(shift: &Shift, largest: f64) -> Color {
     Color { r: channel(full.r), g: channel(full.g), b: channel(full.b) }
 }
 
-/// `+12.30 ±1.10 points`.
+/// A change such as `+12.30 ±1.10 points`.
 fn change(shift: &Shift) -> String {
     let interval = shift.interval.map_or(String::new(), |i| format!(" ±{:.2}", (i.high - i.low) / 2.0));
     let points = match shift.points {
@@ -183,7 +183,7 @@ mod tests {
         String::from_utf8(svg).unwrap()
     }
 
-    /// The title of the box of a function, and its colour.
+    /// The title and the colour of a function's box.
     fn drawn_box<'a>(svg: &'a str, function: &str) -> (&'a str, &'a str) {
         let at = svg.find(&format!("<title>{function} ")).unwrap_or_else(|| panic!("no {function} in {svg}"));
         let rest = &svg[at + 7..];
@@ -194,8 +194,8 @@ mod tests {
         format!("rgb({r},{g},{b})")
     }
 
-    /// Check that shares are compared and not counts, that growth has a plus sign and its colour, that a box has the change
-    /// of all that stands on it, and that labels say which is which and run no script.
+    /// Check that shares are compared and not counts, that growth has a plus sign and its colour, that a box has the
+    /// change of everything above it, and that labels tell the sides apart and run no script.
     #[test]
     fn growth_is_positive() {
         let before = folded(&[(&["main", "f", "a"], 30), (&["main", "b"], 70)]);
@@ -224,8 +224,8 @@ mod tests {
         .unwrap();
     }
 
-    /// Check that what sampling alone explains is grey, however it falls, and that the same counts as views of the same
-    /// samples are a difference.
+    /// Check that sampling noise is grey in both directions, and that the same counts are a difference if both are
+    /// views of the same samples.
     #[test]
     fn noise_is_grey() {
         let before = folded(&[(&["main", "a"], 30), (&["main", "b"], 70), (&["main", "c"], 1)]);
@@ -237,8 +237,7 @@ mod tests {
         assert!(!views.contains('±') && views.contains("no difference<"), "{views}");
     }
 
-    /// Check that a profile that is only longer differs in nothing, and that the same function found in another way is
-    /// the same.
+    /// Check that a longer profile alone is no difference, and that the same function found in another way is equal.
     #[test]
     fn length_and_origin_are_no_difference() {
         let before = folded(&[(&["main", "a"], 3), (&["main", "b"], 1)]);
@@ -251,7 +250,7 @@ mod tests {
         );
     }
 
-    /// Check that nothing to draw is refused, and so are counts that a picture cannot be exact for.
+    /// Check that an empty profile is refused, and so are counts beyond exact `f64` integers.
     #[test]
     fn nothing_is_not_drawn() {
         let some = folded(&[(&["main"], 1)]);

@@ -1,4 +1,4 @@
-//! Title, legend, and the call of inferno.
+//! Title, legend, and the call to inferno.
 
 use super::error::Error;
 use super::header::{Header, Part};
@@ -10,26 +10,26 @@ use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self, TextTruncateDirection};
 use std::io::Write;
 
-/// How a flame graph is titled and sized.
+/// Title and size of a flame graph.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// What was profiled, for the title; empty for none.
     pub title: String,
-    /// What fired the samples, such as `page-faults`; empty for none.
+    /// The event that was sampled, such as `page-faults`; empty for none.
     pub event: String,
-    /// The strategy the stacks were unwound with, such as `dwarf`.
+    /// The strategy that unwound the stacks, such as `dwarf`.
     pub strategy: String,
-    /// Width in pixels; `None` takes the width of the window.
+    /// Width in pixels; `None` for the width of the window.
     pub width: Option<usize>,
 }
 
 /// Draws the stacks as SVG with inferno's script for zoom and search.
 ///
-/// Boxes narrower than 0.01 % of the width are not drawn (inferno's default), and a spike of less than 5 % is cut above
-/// row 80, which the picture says; the folded export has them all.
+/// Boxes narrower than 0.01 % of the width are not drawn (inferno's default). A spike of less than 5 % is cut above row
+/// 80, and the picture says so; the folded export has all frames.
 ///
 /// # Errors
-/// [`Error`]; nothing is written then, unless the writer failed.
+/// [`Error`]; nothing is written then, unless the writer fails.
 pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(), Error> {
     let mut paths = paths(folded)?;
     if paths.ends.all == 0 {
@@ -53,21 +53,21 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
     Ok(writeln!(out, "{svg}")?)
 }
 
-/// Height of a row of boxes, pixels.
+/// Height of a row of boxes in pixels.
 pub(super) const ROW: usize = 17;
 
-/// Draws lines from left to right in the order they have, with a header above them.
+/// Draws lines from left to right in their given order, with a header above them.
 ///
 /// # Errors
 /// [`Error`].
 pub(super) fn draw(drawing: &mut flamegraph::Options<'_>, lines: &[String], header: &Header) -> Result<String, Error> {
-    // Room for the header, which is set into it.
+    // Blank titles reserve room for the header, which replaces them.
     (drawing.title, drawing.subtitle) = (" ".to_owned(), Some(" ".to_owned()));
     drawing.name_type = String::new();
     drawing.frame_height = ROW;
     drawing.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 253 }));
     drawing.text_truncate_direction = TextTruncateDirection::Right;
-    // "Flame chart" is inferno's word for "draw the lines from last to first and do not sort them".
+    // "Flame chart" makes inferno draw the lines from last to first without sorting them.
     drawing.flame_chart = true;
     let mut svg = Vec::new();
     flamegraph::from_lines(drawing, lines.iter().rev().map(String::as_str), &mut svg)?;
@@ -79,7 +79,7 @@ fn title(options: &Options) -> Vec<Part> {
     parts.into_iter().filter(|part| !part.is_empty()).map(|part| Part::text(&shown(part))).collect()
 }
 
-/// How much there is, and how it ended.
+/// The amount in total, and by how stacks ended.
 fn ends(ends: &Ends, unit: Unit) -> Vec<Part> {
     let mut parts = vec![Part::text(&amount(ends.all, unit))];
     for (class, n) in [("complete", ends.complete), ("truncated", ends.truncated), ("broken", ends.broken)] {
@@ -121,7 +121,7 @@ mod tests {
         String::from_utf8(drawn).unwrap()
     }
 
-    /// Check that a sample of a thread without a user stack is a sample, and that no share of classes knows it.
+    /// Check that a sample of a thread without a user stack counts as a sample, but not in the shares of the classes.
     #[test]
     fn no_stack_is_of_no_class() {
         let ends = [
@@ -141,8 +141,8 @@ mod tests {
         assert!(svg.contains(">6 samples · 6 samples without a user stack<"), "{svg}");
     }
 
-    /// Check that a spike of a few samples does not make a graph many screens high, and that nothing of it is lost: a box
-    /// and a line say what is not drawn.
+    /// Check that a spike of a few samples does not make a graph many screens high, and that a box and a line say what
+    /// is not drawn.
     #[test]
     fn spikes_are_cut_and_said() {
         let frame = |n: u32| FrameLabel { name: format!("f{n}"), module: String::new(), origin: Origin::Cfi };
@@ -160,7 +160,7 @@ mod tests {
         svg(&folded, &Options::default(), &mut drawn).unwrap();
         let svg = String::from_utf8(drawn).unwrap();
         assert!(svg.contains(">3 samples (0.3 %): frames above row 80 are not drawn<"), "{svg}");
-        // Of the process and 250 frames, 79 boxes and one more.
+        // The process and 250 frames: 79 boxes and one for the rest.
         assert!(svg.contains("<title>… 172 more frames (3 samples, 0.30%)</title>"), "{svg}");
         assert_eq!(svg.matches("<g><title>").count(), 81);
         let height: u32 = svg.split(" height=\"").nth(1).and_then(|rest| rest.split('"').next()?.parse().ok()).unwrap();

@@ -1,18 +1,18 @@
-//! Why there is no flame graph.
+//! Errors of flame graphs.
 
 use std::io;
 
-/// Why there is no flame graph.
+/// The reason why a flame graph could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is nothing to draw.
     #[error("no samples to draw")]
     NoSamples,
-    /// More samples than a graph can be exact for.
+    /// More samples than `f64` can count exactly.
     #[error("more than 2^53 samples in one flame graph")]
     TooManySamples,
-    /// inferno did not write something that is to be changed.
+    /// inferno's output lacks something that is to be replaced.
     #[error("the flame graph has no {0} where it should")]
     Layout(&'static str),
     /// The graph could not be written.

@@ -1,33 +1,33 @@
-//! The lines above a graph, and how they fit a narrow window.
+//! The lines above a graph, fitted to narrow windows.
 //!
-//! inferno has one line for a title and one below it, which are cut where the window is narrower than they are. What it
-//! writes is given lines of a bounded length instead, whose letters shrink with the window.
+//! inferno has one title line and one subtitle line, and cuts both in a narrow window. The header replaces them by
+//! lines of bounded length whose letters shrink with the window.
 
 use super::error::Error;
 use inferno::flamegraph::color::Color;
 use maud::{Markup, html};
 use std::fmt::Write as _;
 
-/// Longest line, in characters: nearly 9 pixels high it is no wider than a phone.
+/// Longest line, in characters: with letters nearly 9 pixels high it fits a phone.
 const MAX_CHARS: usize = 68;
-/// What stands between two parts of a line.
+/// Separates two parts of a line.
 const SEPARATOR: &str = " · ";
-/// Width of a character as a part of its height, with something to spare for fonts that are wider.
+/// Width of a character relative to its height, with a reserve for wider fonts.
 const CHAR_WIDTH: f64 = 0.62;
-/// Height of letters in pixels: the title's, and the others' as inferno has them.
+/// Height of letters in pixels: the title's, and inferno's for all others.
 const TITLE_SIZE: f64 = 17.0;
 const TEXT_SIZE: f64 = 12.0;
 /// Pixels from one line to the next.
 const TITLE_LINE: usize = 21;
 const TEXT_LINE: usize = 16;
-/// Where the title and inferno's buttons beside it stand, pixels from the top.
+/// Vertical position of the title and of inferno's buttons next to it, pixels from the top.
 const FIRST_LINE: usize = 24;
 /// Width of both buttons, pixels.
 const BUTTONS: f64 = 180.0;
-/// What inferno leaves for its two lines, pixels: five lines of letters.
+/// Height that inferno reserves for its two lines: five lines of text, in pixels.
 const ROOM: usize = 60;
-/// For who prefers dark. Frames keep their colours, on which black is readable; those below a zoomed frame, which inferno
-/// fades by half, fade less, since what shows through is no longer light.
+/// Styles for dark mode. Frames keep their colours, on which black is readable. Frames below a zoomed frame, which
+/// inferno draws half transparent, fade less, since the background is dark.
 const DARK: &str = "@media (prefers-color-scheme:dark) {
 #background stop { stop-color:#17181c; }
 #title, #subtitle, #details, #matched, #search, #unzoom { fill:#e6e7ea; }
@@ -36,16 +36,16 @@ const DARK: &str = "@media (prefers-color-scheme:dark) {
 }
 ";
 
-/// A part of a line that is not broken.
+/// A part of a line that is never broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
-    /// The square before it.
+    /// The colour of the square before the text.
     swatch: Option<Color>,
     text: String,
 }
 
 impl Part {
-    /// A text; what is too long for a line is cut in its middle.
+    /// Creates a text; one that is too long for a line is cut in its middle.
     pub(super) fn text(text: &str) -> Self {
         let n_chars = text.chars().count();
         let text = if n_chars <= MAX_CHARS {
@@ -58,7 +58,7 @@ impl Part {
         Self { swatch: None, text }
     }
 
-    /// What a colour means.
+    /// Creates a legend entry: the meaning of a colour.
     pub(super) fn legend(color: Color, word: &str) -> Self {
         Self { swatch: Some(color), text: word.to_owned() }
     }
@@ -78,10 +78,10 @@ impl Part {
     }
 }
 
-/// Parts beside each other.
+/// Parts of one line.
 type Line = Vec<Part>;
 
-/// What stands above a graph.
+/// The text above a graph.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     title: Vec<Line>,
@@ -89,7 +89,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// With what was profiled, and how much of it.
+    /// Creates a header whose title says what was profiled, and how much.
     pub(super) fn new(title: Vec<Part>) -> Self {
         Self { title: wrapped(title), text: Vec::new() }
     }
@@ -100,15 +100,15 @@ impl Header {
         self
     }
 
-    /// Sets it above the graph that inferno drew with a title and a subtitle of one blank each.
+    /// Inserts the header above the graph that inferno drew with a title and a subtitle of one blank each.
     ///
     /// # Errors
-    /// If something of inferno's is not where it was.
+    /// If inferno's output lacks an expected element.
     pub(super) fn set_into(&self, svg: Vec<u8>) -> Result<String, Error> {
         let mut svg = String::from_utf8(svg).map_err(|_| Error::Layout("text"))?;
         let text_at = FIRST_LINE + self.title.len().saturating_sub(1) * TITLE_LINE + TEXT_LINE + 4;
         let last_line = text_at + self.text.len().saturating_sub(1) * TEXT_LINE;
-        // A line for the buttons, which a narrow window has beside no other.
+        // A line for the buttons: a narrow window has no room next to other text.
         let buttons_at = last_line + TEXT_LINE;
         let more = (buttons_at + 8).saturating_sub(ROOM);
         let height: usize =
@@ -117,7 +117,7 @@ impl Header {
         let view_box = between(&svg, " viewBox=\"", "\"").ok_or(Error::Layout("viewBox"))?.to_owned();
         let wider = view_box.strip_suffix(&format!(" {old}")).ok_or(Error::Layout("viewBox"))?;
         let wider = format!(" viewBox=\"{wider} {new}\"");
-        // In the order of the file, where what was profiled names nothing before the last of them.
+        // In the order of the file, and the profiled names come last, so that they are not searched.
         let style = self.style(buttons_at, more);
         for (from, to) in [
             (format!(" height=\"{old}\""), format!(" height=\"{new}\"")),
@@ -136,8 +136,8 @@ impl Header {
         Ok(svg)
     }
 
-    /// Letters that fit the window, and buttons that go out of the title's way. What does not know these rules keeps
-    /// inferno's.
+    /// The style: letters that fit the window, and buttons below the title. Viewers without these CSS functions keep
+    /// inferno's sizes.
     fn style(&self, buttons_at: usize, more: usize) -> String {
         let mut style = String::new();
         for (id, lines, size) in [("title", &self.title, TITLE_SIZE), ("subtitle", &self.text, TEXT_SIZE)] {
@@ -157,7 +157,7 @@ impl Header {
     }
 }
 
-/// Lines of parts, none longer than [`MAX_CHARS`] unless a part alone is.
+/// Wraps parts into lines of at most [`MAX_CHARS`], unless a single part is longer.
 fn wrapped(parts: Vec<Part>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for part in parts {
@@ -174,7 +174,7 @@ fn n_chars(line: &[Part]) -> usize {
     line.iter().map(Part::n_chars).sum::<usize>() + between
 }
 
-/// Characters of the longest line.
+/// The length of the longest line in characters.
 #[expect(clippy::cast_precision_loss, reason = "a line is short")]
 fn widest(lines: &[Line]) -> f64 {
     lines.iter().map(|line| n_chars(line)).max().unwrap_or(1) as f64
@@ -186,7 +186,7 @@ fn lines(lines: &[Line], first: usize, height: usize) -> String {
             tspan x="50%" y=(first + index * height) {
                 @for (at, part) in line.iter().enumerate() {
                     @if at > 0 {
-                        // No-break spaces, since XML folds plain ones into one.
+                        // No-break spaces: XML collapses plain ones.
                         @if part.swatch.is_some() { "\u{a0}\u{a0} " } @else { (SEPARATOR) }
                     }
                     (part.markup())
@@ -198,7 +198,7 @@ fn lines(lines: &[Line], first: usize, height: usize) -> String {
     lines.iter().enumerate().map(line).collect()
 }
 
-/// What stands between the first `start` and the `end` after it.
+/// The text between the first `start` and the next `end`.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
     text.split_once(start)?.1.split_once(end).map(|(inside, _)| inside)
 }
@@ -209,7 +209,7 @@ fn replace(svg: &mut String, from: &str, to: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives the first element that starts so another text. `<` in names is escaped, so it is the element.
+/// Replaces the text of the first element that begins with `element`. Names have `<` escaped, so they cannot match.
 fn set_text(svg: &mut String, element: &'static str, text: &str) -> Result<(), Error> {
     let open = svg.find(element).ok_or(Error::Layout(element))?;
     let rest = svg.get(open..).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Colours: the hue says how a frame was found, the shade only tells neighbours apart.
+//! Colours: the hue shows how a frame was found; the shade only distinguishes neighbours.
 
 use fpprof_analysis::folded::{FoldedStack, Origin};
 use fpprof_unwind::StopReason;
 use inferno::flamegraph::color::Color;
 
-/// What a box of the graph is, as far as its colour goes. In the order of the legend.
+/// The kind of a box, which determines its colour. In the order of the legend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     /// A process name, or everything.
@@ -13,9 +13,9 @@ pub(super) enum Kind {
     Cfi,
     /// Found by the frame pointer.
     FramePointer,
-    /// Found by a rule of ours.
+    /// Found by a heuristic.
     Heuristic,
-    /// A return address that no call stands before.
+    /// A return address that does not follow a call.
     WithoutCall,
     /// Inlined: no frame of its own.
     Inlined,
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kind of a frame. The leaf, which comes from the registers, takes the colour of the strategy's other frames.
+    /// The kind of a frame. The leaf, which comes from the registers, has the colour of the strategy's other frames.
     pub(super) fn of(origin: Origin, leaf: Self) -> Self {
         match origin {
             Origin::Leaf => leaf,
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// The word in the legend; nothing for what explains itself.
+    /// The word in the legend; `None` for kinds that need no explanation.
     pub(super) fn legend(self) -> Option<&'static str> {
         match self {
             Self::Process => None,
@@ -86,7 +86,7 @@ impl Kind {
         from_hsl(hue, saturation, lightness)
     }
 
-    /// The colour of a box: the legend's, moved a little by the name.
+    /// The colour of a box: the legend's, varied slightly by the name.
     pub(super) fn color_of(self, name: &str) -> Color {
         let (hue, saturation, lightness) = self.base();
         if matches!(self, Self::Process | Self::Truncated | Self::Broken) {
@@ -101,7 +101,7 @@ impl Kind {
     }
 }
 
-/// FNV-1a, for colours only: stable over platforms and versions.
+/// FNV-1a, for colours only: stable across platforms and versions.
 ///
 /// # Sources
 /// Fowler, Noll, Vo: the 64-bit offset basis and prime (RFC 9923).
@@ -109,7 +109,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     let hash = bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    // The low bits of FNV follow the last byte only; fold the high half in.
+    // The low bits of FNV depend mostly on the last byte; fold the high half in.
     hash ^ (hash >> 32)
 }
 
@@ -132,7 +132,7 @@ fn from_hsl(hue: f64, saturation: f64, lightness: f64) -> Color {
 mod tests {
     use super::*;
 
-    /// Check that conversion gives the colours CSS gives.
+    /// Check that the conversion gives the colours of CSS.
     #[test]
     fn hsl_is_the_one_of_css() {
         assert_eq!(from_hsl(0.0, 100.0, 50.0), Color { r: 255, g: 0, b: 0 });
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(from_hsl(-60.0, 100.0, 50.0), Color { r: 255, g: 0, b: 255 });
     }
 
-    /// Check that FNV-1a gives the published values (before folding) by their folded form.
+    /// Check that FNV-1a gives the published values, compared after folding.
     #[test]
     fn hash_is_fnv1a() {
         let folded = |hash: u64| hash ^ (hash >> 32);

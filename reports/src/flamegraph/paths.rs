@@ -1,4 +1,4 @@
-//! From folded stacks to the lines inferno draws, in the order they are drawn.
+//! Converts folded stacks to lines for inferno, in drawing order.
 
 use super::error::Error;
 use super::palette::Kind;
@@ -11,38 +11,38 @@ use inferno::flamegraph::color::PaletteMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// What inferno is given.
+/// The input for inferno.
 pub(super) struct Paths {
-    /// Folded lines, in the order they are drawn from left to right.
+    /// Folded lines in drawing order, from left to right.
     pub(super) lines: Vec<String>,
     /// Colour of every box.
     pub(super) colors: PaletteMap,
-    /// Kinds that occur.
+    /// Kinds that occur, for the legend.
     pub(super) kinds: BTreeSet<Kind>,
-    /// How much of each class.
+    /// The amount of each class.
     pub(super) ends: Ends,
-    /// How high it is.
+    /// The height of the graph.
     pub(super) rows: Rows,
 }
 
-/// Samples, or nanoseconds, by class of their end.
+/// Samples, or nanoseconds, by how stacks ended.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) all: u64,
     pub(super) complete: u64,
     pub(super) truncated: u64,
     pub(super) broken: u64,
-    /// Of threads without a user stack: of no class.
+    /// Threads without a user stack, which are in no class.
     pub(super) no_stack: u64,
 }
 
-/// Most samples in one graph: inferno's script and its fractions count in `f64`, and its sums must not overflow.
+/// The most samples in one graph: inferno's script and its fractions count in `f64`, and its sums must not overflow.
 pub(super) const MAX_SAMPLES: u64 = 1 << 53;
 
 /// Sorts stacks for drawing: complete before truncated before broken, then frame by frame by name.
 ///
-/// Sorting lines as text, which is what inferno does by default, tears a box apart when the name of a sibling goes on
-/// with a character below `;`: `f`, `f::g` and `f;x` would be drawn as `f`, `f::g`, `f`.
+/// Sorting lines as text, inferno's default, splits a box if a sibling's name continues with a character below `;`:
+/// `f`, `f::g` and `f;x` would be drawn as `f`, `f::g`, `f`.
 pub(super) fn paths(folded: &Folded) -> Result<Paths, Error> {
     let profile = Profile::new(folded, names(folded, shown), Folded::amount);
     let mut ends = Ends::default();
@@ -58,29 +58,30 @@ pub(super) fn paths(folded: &Folded) -> Result<Paths, Error> {
     for n in lines.iter().map(|line| line.n_more).filter(|&n| n > 0) {
         colors.insert(more_frames(n), Kind::Process.color());
     }
-    // After the roots: a process may be named like a function, and the function's colour says more.
+    // Colours of frames override those of roots: if a process is named like a function, the function's colour says
+    // more.
     kinds.extend(color_frames(folded, &profile.names, &mut colors));
     let lines = lines.iter().map(|line| format!("{} {}", line.boxes, line.amounts.iter().sum::<u64>())).collect();
     Ok(Paths { lines, colors, kinds, ends, rows })
 }
 
-/// A profile that is drawn, alone or beside another.
+/// A profile to be drawn, alone or with another.
 pub(super) struct Profile<'a> {
     folded: &'a Folded,
-    /// Of every frame.
+    /// Names of all frames.
     names: Vec<String>,
-    /// Of every stack.
+    /// Roots of all stacks.
     roots: Vec<Root>,
     amount: fn(&Folded, &FoldedStack) -> u64,
 }
 
 impl<'a> Profile<'a> {
-    /// With the names of its frames, and what is counted of its stacks.
+    /// Creates a profile with the names of its frames, and the function that gives a stack's amount.
     pub(super) fn new(folded: &'a Folded, names: Vec<String>, amount: fn(&Folded, &FoldedStack) -> u64) -> Self {
         Self { folded, names, roots: folded.stacks.iter().map(Root::of).collect(), amount }
     }
 
-    /// Those there is something of, and what stands below their frames.
+    /// The stacks with a non-zero amount, and their roots.
     fn stacks(&self) -> impl Iterator<Item = (&'a FoldedStack, &Root)> {
         let stacks = self.folded.stacks.iter().zip(&self.roots);
         stacks.filter(|(stack, _)| (self.amount)(self.folded, stack) > 0)
@@ -91,21 +92,21 @@ impl<'a> Profile<'a> {
     }
 }
 
-/// A line of boxes, root first, and how much of it each profile has.
+/// A line of boxes, root first, and its amount in each profile.
 #[derive(Debug)]
 pub(super) struct Line<const N: usize> {
-    /// Names with `;` between them.
+    /// Names separated by `;`.
     pub(super) boxes: String,
-    /// Frames that its last box stands for, if they are not drawn.
+    /// The number of frames that the last box stands for, if they are not drawn.
     n_more: usize,
     pub(super) amounts: [u64; N],
 }
 
-/// The lines of profiles that are drawn together, in the order they are drawn, and how high. The last profile's amounts
-/// are the widths.
+/// The lines of profiles that are drawn together, in drawing order, and the rows. The last profile's amounts are the
+/// widths.
 ///
 /// # Errors
-/// If a stack has a frame that is not in the table of frames.
+/// If a stack has a frame that is missing from the table of frames.
 pub(super) fn lines<const N: usize>(profiles: &[&Profile<'_>; N]) -> io::Result<(Vec<Line<N>>, Rows)> {
     let order = Order::new(profiles.iter().flat_map(|profile| profile.texts()));
     let mut sorted: BTreeMap<(Kind, Vec<u32>), [u64; N]> = BTreeMap::new();
@@ -138,7 +139,7 @@ pub(super) fn lines<const N: usize>(profiles: &[&Profile<'_>; N]) -> io::Result<
     Ok((drawn.into_iter().map(line).collect(), rows))
 }
 
-/// What stands below the frames of a stack: its process, and its marker when it is not complete.
+/// The boxes below the frames of a stack: its process, and its marker if it is not complete.
 struct Root {
     kind: Kind,
     marker: Option<String>,
@@ -151,7 +152,7 @@ impl Root {
         Self { kind: Kind::of_root(stack), marker: marker(stack.stop), comm }
     }
 
-    /// Root first.
+    /// The boxes, root first.
     fn boxes(&self) -> impl Iterator<Item = &String> {
         self.marker.iter().chain([&self.comm])
     }
@@ -164,7 +165,7 @@ impl Root {
     }
 }
 
-/// Every text of the graph once, sorted: comparing ranks is comparing texts.
+/// Every text of the graph once, sorted: comparing ranks is comparing texts, but faster.
 struct Order<'a>(Vec<&'a str>);
 
 impl<'a> Order<'a> {
@@ -175,24 +176,24 @@ impl<'a> Order<'a> {
         Self(texts)
     }
 
-    /// Rank of a text that [`Self::new`] was given.
+    /// The rank of a text that was passed to [`Self::new`].
     fn rank(&self, text: &str) -> u32 {
         u32::try_from(self.0.binary_search(&text).unwrap_or_else(|place| place)).unwrap_or(u32::MAX)
     }
 
-    /// Texts of a path, with `;` between them.
+    /// The texts of a path, separated by `;`.
     fn join(&self, path: &[u32]) -> String {
         let text = |&rank: &u32| usize::try_from(rank).ok().and_then(|rank| self.0.get(rank).copied()).unwrap_or("?");
         path.iter().map(text).collect::<Vec<_>>().join(";")
     }
 }
 
-/// Gives every frame its colour, and returns the kinds that occur.
+/// Assigns every frame its colour, and returns the kinds that occur.
 fn color_frames(folded: &Folded, names: &[String], colors: &mut PaletteMap) -> BTreeSet<Kind> {
     let has = |origin| folded.frames.iter().any(|frame| frame.origin == origin);
-    // Without a caller there is nothing the colour of the leaf could be taken from but the registers it came from.
+    // Without callers, only the registers that the leaf came from could tell its colour.
     let leaf = if !has(Origin::Cfi) && has(Origin::FramePointer) { Kind::FramePointer } else { Kind::Cfi };
-    // A box that is a leaf in one stack and has callees in another takes the colour of how a walk found it.
+    // A box that is a leaf in one stack and has callees in another takes the colour by which a walk found it.
     let (leaves, walked): (Vec<_>, Vec<_>) =
         folded.frames.iter().zip(names).partition(|(frame, _)| frame.origin == Origin::Leaf);
     let mut kinds = BTreeSet::new();
@@ -217,7 +218,7 @@ impl Ends {
         Ok(())
     }
 
-    /// What has a class: shares of classes are shares of it.
+    /// The amount that has a class: the total for the shares of classes.
     pub(super) fn unwound(&self) -> u64 {
         self.all - self.no_stack
     }

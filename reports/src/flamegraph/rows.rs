@@ -1,27 +1,28 @@
-//! How high a graph grows: a deep recursion in few samples would make it many screens high, and blank but for a spike.
+//! Limits the height of a graph: a deep recursion in few samples would make it many screens high, and blank but for a
+//! spike.
 
 use super::header::Part;
 use crate::figures::share;
 
-/// Rows that are drawn whatever they hold.
+/// Rows that are always drawn.
 const MIN_ROWS: usize = 80;
-/// What a row above them holds at least that is no spike, per cent of everything.
+/// The least share of everything, in per cent, for a row above them that is not a spike.
 const MIN_PERCENT: u128 = 5;
-/// Rows that a spike has at least: the tips of deep stacks are thin too, and are what runs.
+/// The least height of a spike, in rows: the tips of deep stacks are thin too, and show what runs.
 const MIN_SPIKE: usize = 40;
 
-/// The rows that are drawn, and what has frames above them.
+/// The rows that are drawn, and the amount that has frames above them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rows {
     /// Rows that are drawn.
     n: usize,
-    /// How much there is of paths that are drawn in part.
+    /// The amount of paths that are cut.
     cut: u64,
     all: u64,
 }
 
 impl Rows {
-    /// Of paths with so many boxes each, and how much there is of each.
+    /// Computes the rows from paths, each as (number of boxes, amount).
     pub(super) fn of(paths: impl Iterator<Item = (usize, u64)> + Clone) -> Self {
         let mut ends = vec![0_u64; paths.clone().map(|(len, _)| len + 1).max().unwrap_or_default()];
         for (len, amount) in paths {
@@ -32,7 +33,7 @@ impl Rows {
         let all = ends.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
         let height = ends.len();
         let mut held = all;
-        // Row `n` is that of the box with `n` boxes below it: what ends there does not reach it.
+        // Row `n` holds the box with `n` boxes below it: a path that ends there does not reach it.
         for (n, end) in ends.into_iter().enumerate() {
             held = held.saturating_sub(end);
             let is_thin = u128::from(held) * 100 < u128::from(all) * MIN_PERCENT;
@@ -43,7 +44,7 @@ impl Rows {
         Self { n: usize::MAX, cut: 0, all }
     }
 
-    /// The boxes of a path that are drawn, and the number of frames above them that one box stands for.
+    /// The boxes of a path that are drawn, and the number of frames above that one box stands for.
     pub(super) fn drawn<'a>(&self, path: &'a [u32]) -> (&'a [u32], usize) {
         match path.split_at_checked(self.n.saturating_sub(1)) {
             Some((drawn, above)) if above.len() > 1 => (drawn, above.len()),
@@ -51,7 +52,7 @@ impl Rows {
         }
     }
 
-    /// What is said of what is not drawn; `amount` says how much something is.
+    /// A note about what is not drawn; `amount` formats an amount.
     pub(super) fn note(&self, amount: impl Fn(u64) -> String) -> Option<Part> {
         let cut = (self.cut > 0).then_some(self.cut)?;
         let (amount, share) = (amount(cut), share(cut, self.all));
@@ -59,7 +60,7 @@ impl Rows {
     }
 }
 
-/// The box that stands for frames that are not drawn.
+/// The name of the box that stands for frames that are not drawn.
 pub(super) fn more_frames(n: usize) -> String {
     format!("… {n} more frames")
 }
@@ -68,8 +69,8 @@ pub(super) fn more_frames(n: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Check that a low graph is whole, and a high one while its rows hold enough or are few; that a spike is cut, has a
-    /// box for its frames, and is counted.
+    /// Check that a low graph is whole, and so is a high one whose rows hold enough or are few; that a spike is cut,
+    /// has a box for its frames, and is counted.
     #[test]
     fn spikes_are_cut() {
         let path: Vec<u32> = (0..300).collect();

@@ -1,4 +1,4 @@
-//! Disagreements one by one: where, which row, and what everybody saw.
+//! Disagreements one by one: the place, the row, and every stack.
 
 use crate::escape::shown;
 use crate::figures::count;
@@ -6,7 +6,7 @@ use crate::terminal::{Paragraph, Style, Tone};
 use fpprof_analysis::oracle::{JudgedStack, Mismatch, ShownFrame, Verification};
 use std::io::{self, Write};
 
-/// Frames shown of a stack.
+/// The most frames shown of a stack.
 const MAX_FRAMES: usize = 12;
 
 pub(super) fn disagreements(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {

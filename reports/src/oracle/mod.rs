@@ -1,4 +1,4 @@
-//! What `fpprof verify` prints. Its JSON is the model as it is ([`crate::json::value`]).
+//! The output of `fpprof verify`. Its JSON is the model itself ([`crate::json::value`]).
 
 mod disagreements;
 mod terminal;

@@ -11,18 +11,18 @@ use std::io::{self, Write};
 
 /// Column in which the text after a label starts.
 const INDENT: usize = 10;
-/// Rows of a table by function, file or compiler; the rest is counted.
+/// The most rows of a table by function, file or compiler; one line counts the rest.
 const MAX_GROUPS: usize = 12;
-/// Places named for each strategy that led it astray.
+/// The most places listed per strategy where it first went wrong.
 const MAX_CULPRITS: usize = 6;
-/// Reasons named under a strategy; the rest is counted.
+/// The most reasons named per strategy; the rest is counted.
 const MAX_REASONS: usize = 5;
 
-/// Writes what was stepped, every strategy's verdicts with their reasons, tables by file, compiler and function, what
-/// led each strategy astray, and the disagreements that were asked for.
+/// Writes what was stepped, every strategy's verdicts with their reasons, tables by file, compiler and function, where
+/// each strategy first went wrong, and the requested disagreements.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn terminal(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
     head(verification, style, out)?;
     strategies(verification, style, out)?;
@@ -54,7 +54,7 @@ fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io:
         line.part(Tone::Plain, words);
     }
     if let Some(seed) = run.seed {
-        // As it is typed, without commas.
+        // As a user types it, without commas.
         line.part(Tone::Plain, format!("· seed {seed}"));
     }
     if verification.partly_judged > 0 {
@@ -211,7 +211,7 @@ fn culprits(verification: &Verification, style: &Style, out: &mut impl Write) ->
                 sorted.push((group, broke));
             }
         }
-        // What is wrong comes first; names break ties, so that the order depends on nothing else.
+        // The most wrong come first; names break ties, so that the order is deterministic.
         sorted.sort_by(|(a, x), (b, y)| {
             let key = |v: &Verdicts| (v.wrong, v.flagged, v.truncated);
             key(y).cmp(&key(x)).then_with(|| (&a.name, &a.file).cmp(&(&b.name, &b.file)))

@@ -75,7 +75,7 @@ fn verification() -> Verification {
     }
 }
 
-/// Check that everything a run says is in the text: figures, reasons, exclusions, places and the disagreement.
+/// Check that the text has everything of a run: figures, reasons, exclusions, places and the disagreement.
 #[test]
 fn the_text_says_everything() {
     let mut out = Vec::new();
@@ -100,7 +100,7 @@ fn the_text_says_everything() {
     assert!(!text.contains("0 signals"), "{text}");
 }
 
-/// Check that names from the program cannot steer the terminal or close a script, in text and in JSON.
+/// Check that the program's names cannot control the terminal or end a script, in text and in JSON.
 #[test]
 fn names_are_harmless() {
     let mut text = Vec::new();
@@ -113,7 +113,7 @@ fn names_are_harmless() {
     assert_eq!(back, verification());
 }
 
-/// Check that a run in which nothing was checked claims nothing.
+/// Check that a run that checked nothing claims nothing.
 #[test]
 fn nothing_checked_claims_nothing() {
     let nothing = Verification {

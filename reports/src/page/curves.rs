@@ -1,4 +1,4 @@
-//! What chunks of every size would have given, as points of a curve.
+//! Results for chunks of every size, as points of a curve.
 
 use crate::verdict::{Named, PERCENTS, smallest};
 use fpprof_analysis::accuracy::ChunkSizes;
@@ -7,29 +7,29 @@ use std::collections::BTreeMap;
 
 /// The smallest chunk of the curve, bytes.
 const SMALLEST: u64 = 512;
-/// Points for each doubling.
+/// Points per doubling.
 const STEPS: u32 = 8;
-/// The curve ends here, whatever a stack claims to need: 2^this bytes.
+/// Limit of the curve, whatever stack depth is claimed: the smallest chunk times 2 to this power.
 const MOST_DOUBLINGS: u32 = 24;
 
-/// The curve of a process name.
+/// The curve of one process name.
 #[derive(Debug, Serialize)]
 pub(super) struct Curve {
-    /// The name as shown; empty for all processes.
+    /// The name as displayed; empty for all processes.
     pub(super) name: String,
-    /// Stacks.
+    /// Number of stacks.
     pub(super) samples: u64,
-    /// Chunk size in bytes, complete stacks, mean bytes copied for a sample.
+    /// Chunk size in bytes, number of complete stacks, mean bytes copied per sample.
     pub(super) points: Vec<(u64, u64, f64)>,
-    /// The smallest size for so many per cent, as far as the recording shows one.
+    /// (per cent, smallest chunk that completes that share of stacks); `None` if the recording does not show it.
     pub(super) smallest: Vec<(u8, Option<u64>)>,
-    /// Depth of stacks from, to (excluded), how many.
+    /// Histogram of stack depth: (from, to (exclusive), number of stacks).
     pub(super) depths: Vec<(f64, f64, u64)>,
-    /// Stacks whose depth is not known.
+    /// Number of stacks whose depth is not known.
     pub(super) without_depth: u64,
 }
 
-/// The curve of a name, under the name given.
+/// The curve of a process name, labelled `shown`.
 pub(super) fn curve(named: &Named, shown: String) -> Curve {
     let sizes = &named.sizes;
     let points = chunk_sizes(sizes).into_iter().map(|size| (size, sizes.complete_at(size), sizes.mean_copied_at(size)));
@@ -43,8 +43,8 @@ pub(super) fn curve(named: &Named, shown: String) -> Curve {
     }
 }
 
-/// Steps of a doubling from the smallest chunk to beyond what was needed, and the exact sizes at which the shares are
-/// reached, so that a curve drawn in steps passes through them.
+/// Fractions of doublings from the smallest chunk to beyond the largest needed one, and the exact sizes at which the
+/// shares are reached, so that a curve drawn in steps passes through them.
 fn chunk_sizes(sizes: &ChunkSizes) -> Vec<u64> {
     let largest = sizes.needed_bytes.keys().next_back().copied().unwrap_or(0);
     let mut all: Vec<u64> = PERCENTS.into_iter().filter_map(|percent| smallest(sizes, percent)).collect();
@@ -61,13 +61,13 @@ fn chunk_sizes(sizes: &ChunkSizes) -> Vec<u64> {
     all
 }
 
-/// The size a number of steps above the smallest.
+/// The chunk size at the given number of steps above the smallest.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "2^24 times 512 fits")]
 fn edge(step: u32) -> u64 {
     (SMALLEST as f64 * (f64::from(step) / f64::from(STEPS)).exp2()).round() as u64
 }
 
-/// Depths by bins of half a doubling.
+/// Histogram of depths, in bins of half a doubling.
 fn depths(sizes: &ChunkSizes) -> Vec<(f64, f64, u64)> {
     let mut bins: BTreeMap<u32, u64> = BTreeMap::new();
     for (&depth, &n) in &sizes.depth_bytes {

@@ -1,4 +1,4 @@
-//! What the script is given: columns of numbers, and names that were escaped once.
+//! The input of the script: columns of numbers, and names that are already escaped.
 
 use super::curves::{Curve, curve};
 use super::prune::{MAX_NODES, prune};
@@ -12,7 +12,7 @@ use fpprof_unwind::StopReason;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Curves of process names; those of fewer samples have none of their own.
+/// The most process names with a curve; those with the fewest samples have none.
 const MAX_CURVES: usize = 40;
 
 /// The data of a page.
@@ -21,7 +21,7 @@ pub(super) struct Data {
     reference: String,
     other: Option<String>,
     processes: Vec<Process>,
-    /// Index of the process, tid, name.
+    /// (index of the process, tid, name).
     threads: Vec<(u32, u32, String)>,
     names: Vec<String>,
     modules: Vec<String>,
@@ -30,15 +30,15 @@ pub(super) struct Data {
     rows: Rows,
     relations: Vec<Relation>,
     slices: Slices,
-    /// CPU, from, to in milliseconds, how many, why if that is known.
+    /// (CPU, start and end in milliseconds, number of losses, cause if known).
     gaps: Vec<(u32, f64, f64, u64, Option<&'static str>)>,
     curves: Vec<Curve>,
-    /// The largest chunk of the recording, bytes.
+    /// The largest chunk of the recording in bytes.
     chunk_bytes: Option<u64>,
     samples_per_minute: f64,
-    /// Frames in fewer samples than this were left out; 0 where none was.
+    /// Frames in fewer samples than this were left out; 0 if none was.
     pub(super) left_out_below: u64,
-    /// Nodes given.
+    /// Number of nodes included.
     #[serde(skip)]
     pub(super) n_nodes: usize,
 }
@@ -50,7 +50,7 @@ struct Process {
     samples: u64,
 }
 
-/// Indices into the names and the modules.
+/// Labels as indices into the names and the modules.
 #[derive(Debug, Default, Serialize)]
 struct Labels {
     name: Vec<u32>,
@@ -59,7 +59,7 @@ struct Labels {
 
 #[derive(Debug, Default, Serialize)]
 struct Nodes {
-    /// Number of the caller's node, -1 for none.
+    /// Index of the caller's node, -1 for none.
     parent: Vec<i64>,
     label: Vec<u32>,
     /// Origin + 16 × mark; 7 for the end of truncated stacks, 8 for that of broken ones.
@@ -82,7 +82,7 @@ struct Slices {
     duration_ms: f64,
     number: Vec<u32>,
     process: Vec<u32>,
-    /// Six for each: complete, truncated, broken of the reference, then of the other.
+    /// Six values per entry: complete, truncated, broken of the reference, then of the other strategy.
     counts: Vec<u64>,
 }
 
@@ -135,12 +135,12 @@ const RELATIONS: [Relation; 7] = [
     Relation::Same,
 ];
 
-/// A run of losses as [`Data::gaps`] has it.
+/// A gap in the form of [`Data::gaps`].
 fn lost(gap: &Gap) -> (u32, f64, f64, u64, Option<&'static str>) {
     (gap.cpu, ms(gap.from_ns), ms(gap.to_ns), gap.lost, gap.cause)
 }
 
-/// The bytes of the chunks of a mode such as `both,65536`.
+/// The chunk size in bytes of a mode such as `both,65536`.
 fn chunk_bytes(mode: &str) -> Option<u64> {
     mode.split_once(',')?.1.parse().ok()
 }
@@ -173,7 +173,7 @@ fn slices(detail: &Details) -> Slices {
     }
 }
 
-/// Names, each once.
+/// A table of names without duplicates.
 #[derive(Debug, Default)]
 struct Table {
     names: Words,

@@ -1,4 +1,4 @@
-//! Where the script draws, and what it is steered by.
+//! Placeholders that the script fills, and their controls.
 
 use crate::escape::shown;
 use crate::verdict::{Case, strategy_words};
@@ -18,7 +18,7 @@ pub(super) fn filters() -> Markup {
     }
 }
 
-/// A figure, which the script fills.
+/// A figure that the script fills.
 pub(super) fn figure(id: &str) -> Markup {
     html! {
         figure.card id=(id) {
@@ -95,7 +95,7 @@ fn legend(case: &Case<'_>) -> Markup {
     }
 }
 
-/// A colour of the style sheet.
+/// A box in a colour of the style sheet.
 fn swatch(color: &str) -> Markup {
     html! {
         svg viewBox="0 0 1 1" aria-hidden="true" { rect width="1" height="1" fill=(format!("var(--{color})")) {} }

@@ -1,4 +1,4 @@
-//! The verdict with its four figures, what speaks for it, and what was measured how.
+//! The verdict with its four figures, the evidence for it, and how the recording was made.
 
 use crate::escape::shown;
 use crate::figures::{bytes, chunk_size, count, number, percent, processors, seconds, share};
@@ -8,7 +8,7 @@ use crate::verdict::{Case, RULE, findings, headline, per_minute, strategy_words}
 use fpprof_analysis::summary::ProcessSummary;
 use maud::{Markup, html};
 
-/// A figure that is read at a glance.
+/// A figure to be read at a glance.
 struct Tile {
     is_good: Option<bool>,
     what: String,
@@ -28,7 +28,7 @@ pub(super) fn verdict(case: &Case<'_>) -> Markup {
     }
 }
 
-/// What speaks for the verdict, and what was measured how.
+/// The evidence for the verdict, and how the recording was made.
 pub(super) fn evidence(case: &Case<'_>) -> Markup {
     html! {
         div.first {
@@ -108,7 +108,7 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
     tiles
 }
 
-/// Which samples the page is of, where it is not of all.
+/// The filter of the page's samples; empty if all are included.
 fn filtered(case: &Case<'_>) -> String {
     let filtered = case.analysis.summary.filtered.as_ref();
     filtered.map_or_else(String::new, |only| format!("{}: {} samples", shown(&only.filter), count(only.samples)))

@@ -15,7 +15,7 @@ use fpprof_analysis::Analysis;
 use maud::{Markup, PreEscaped, html};
 use std::io::{self, Write};
 
-/// The analysis was made without what a page shows.
+/// The analysis lacks the detail that a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the analysis has no detail, which a page needs")]
 pub struct MissingDetail;
@@ -23,8 +23,7 @@ pub struct MissingDetail;
 /// Writes the page.
 ///
 /// # Errors
-/// [`MissingDetail`] within [`io::Error`] for an analysis that was made without [`Analysis::detail`]; else those of the
-/// writer.
+/// [`MissingDetail`] within [`io::Error`] if the analysis has no [`Analysis::detail`]; if the writer fails.
 pub fn html(analysis: &Analysis, out: &mut impl Write) -> io::Result<()> {
     let detail = analysis.detail.as_ref().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, MissingDetail))?;
     let (all, names) = names(analysis, detail);

@@ -1,9 +1,9 @@
-//! The page of one recording, `report --html`: one file that opens offline.
+//! The page of one recording, `report --html`: one file that works offline.
 //!
-//! You provide an analysis that was made with its detail. In turn you get a page that says its verdict in words and
-//! tables even without a script, and whose script draws curves, the recording by time, and flame graphs that can be
-//! filtered, searched and zoomed. The script is bundled from `reports/page/` into `reports/assets/`; the page runs that
-//! one, by its hash, and may load nothing. What the recording says is data in an element that is not executed.
+//! You provide an analysis with its detail. In turn you get a page that has its verdict and tables even without a
+//! script, and whose script draws curves, the recording by time, and flame graphs that can be filtered, searched and
+//! zoomed. The script is bundled from `reports/page/` into `reports/assets/`. The page runs only this script, allowed
+//! by its hash, and may load nothing. The recording's content is data in an element that is not executed.
 
 mod assets;
 mod curves;

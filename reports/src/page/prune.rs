@@ -1,22 +1,24 @@
-//! Keeping a page usable: of more nodes than a browser draws at ease, those of the fewest samples are left out.
+//! Keeps a page usable: if there are more nodes than a browser can draw quickly, those with the fewest samples are left
+//! out.
 
 use fpprof_analysis::detail::PairedStacks;
 
-/// Nodes of a page. At this many a page is some ten megabytes, and every change of a filter takes about a second.
+/// The most nodes in a page. At this limit a page has some ten megabytes, and every change of a filter takes about a
+/// second.
 pub(super) const MAX_NODES: usize = 250_000;
 
-/// Which nodes are shown.
+/// The nodes that are shown.
 #[derive(Debug)]
 pub(super) struct Pruned {
-    /// For each node its new number, or that of its nearest kept caller; -1 for none.
+    /// The new index of each node, or that of its nearest kept caller; -1 for none.
     pub(super) number: Vec<i64>,
-    /// The kept nodes by their old numbers, ascending.
+    /// The old indices of the kept nodes, ascending.
     pub(super) nodes: Vec<usize>,
-    /// Frames in fewer samples than this were left out; 0 where all were kept.
+    /// Frames in fewer samples than this were left out; 0 if all were kept.
     pub(super) below: u64,
 }
 
-/// Keeps at most so many nodes, those of most samples. Their callers have as many, and so stay.
+/// Keeps at most `max` nodes, those with the most samples. Their callers have at least as many, and so stay.
 pub(super) fn prune(stacks: &PairedStacks, max: usize) -> Pruned {
     let samples = samples(stacks);
     let mut below = 0;
@@ -39,7 +41,7 @@ pub(super) fn prune(stacks: &PairedStacks, max: usize) -> Pruned {
     Pruned { number, nodes, below }
 }
 
-/// Samples through each node.
+/// The number of samples through each node.
 fn samples(stacks: &PairedStacks) -> Vec<u64> {
     let mut samples = vec![0_u64; stacks.nodes.len()];
     for row in &stacks.rows {
@@ -49,7 +51,7 @@ fn samples(stacks: &PairedStacks) -> Vec<u64> {
             }
         }
     }
-    // Parents stand before their children.
+    // Parents come before their children in the table.
     for index in (0..stacks.nodes.len()).rev() {
         let own = samples.get(index).copied().unwrap_or(0);
         let parent = stacks.nodes.get(index).and_then(|node| node.parent).map(|parent| parent as usize);

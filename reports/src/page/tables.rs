@@ -1,4 +1,4 @@
-//! Tables that need no script: strategies, sizes of chunks, and what broke the chain.
+//! Tables that need no script: strategies, chunk sizes, and what broke the chain.
 
 use crate::escape::shown;
 use crate::figures::{self, chunk_size, count, number, percent, share};
@@ -9,14 +9,14 @@ use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::experiment::StackEnds;
 use maud::{Markup, html};
 
-/// Process names with rows of their own.
+/// The most process names with rows of their own.
 pub(super) const MAX_NAMES: usize = 12;
-/// Functions in the table of the hottest.
+/// The most functions in the table of the hottest.
 const MAX_FUNCTIONS: usize = 16;
-/// Functions listed as those behind which chains break.
+/// The most functions listed after which chains break.
 const MAX_CULPRITS: usize = 15;
 
-/// The hottest functions, as under the strategy that is the reference.
+/// The hottest functions by the reference strategy.
 pub(super) fn functions(case: &Case<'_>) -> Markup {
     let summary = &case.analysis.summary;
     let all = summary.shown_amount();
@@ -39,7 +39,7 @@ pub(super) fn functions(case: &Case<'_>) -> Markup {
     }
 }
 
-/// Every strategy over all processes, and over each of the larger ones.
+/// Every strategy over all processes, and over each of the larger process names.
 pub(super) fn strategies(case: &Case<'_>) -> Markup {
     html! {
         div.wrap {
@@ -107,7 +107,7 @@ fn same(case: &Case<'_>, strategy: &str, named: &Named, is_all: bool) -> String 
     String::new()
 }
 
-/// The commonest reasons for stacks that did not reach their root.
+/// The most frequent reasons for stacks that did not reach their root.
 pub(super) fn reasons(ends: &StackEnds) -> String {
     let mut all: Vec<(&String, u64)> = ends.truncated.iter().chain(&ends.broken).map(|(name, &n)| (name, n)).collect();
     all.retain(|&(_, n)| n > 0);
@@ -117,7 +117,7 @@ pub(super) fn reasons(ends: &StackEnds) -> String {
     words.join(", ")
 }
 
-/// A bar of complete, truncated and broken stacks; the figures stand beside it.
+/// A bar of complete, truncated and broken stacks; the figures stand next to it.
 pub(super) fn bar(ends: &StackEnds) -> Markup {
     let parts = [("complete", ends.complete), ("truncated", ends.n_truncated()), ("broken", ends.n_broken())];
     let label: Vec<String> = parts.iter().map(|(class, n)| format!("{} {class}", share(*n, ends.samples))).collect();
@@ -153,7 +153,7 @@ fn key() -> Markup {
     }
 }
 
-/// The smallest chunks, by process name.
+/// The smallest sufficient chunks, by process name.
 pub(super) fn sizes(case: &Case<'_>) -> Markup {
     let rows = std::iter::once(("all", case.all)).chain(case.names.iter().map(|named| (named.name.as_str(), named)));
     html! {
@@ -178,7 +178,7 @@ pub(super) fn sizes(case: &Case<'_>) -> Markup {
     }
 }
 
-/// The functions behind which the other strategy misses the caller first.
+/// The functions after which the other strategy first misses the caller.
 pub(super) fn culprits(agreement: &Agreement) -> Markup {
     html! {
         div.wrap {

@@ -1,4 +1,4 @@
-//! What was counted in an interval: the balance of its ticks, and what the recorder used.
+//! Counters of an interval: the balance of its ticks, and the recorder's resource usage.
 //!
 //! | column | type | is |
 //! |---|---|---|
@@ -20,35 +20,35 @@ use std::time::Duration;
 /// The counters of an interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters {
-    /// When it began, microseconds since 1970.
+    /// Start of the interval, microseconds since 1970.
     pub start_unix_us: u64,
-    /// How long it is.
+    /// Length of the interval.
     pub duration: Duration,
     /// Name of the machine.
     pub host: String,
-    /// One row each.
+    /// The counters; one row each.
     pub counters: Vec<Counter>,
 }
 
-/// Something that was counted.
+/// A counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Of the balance `fired`, `recorded`, `lost`, `skipped`, `dropped` and `unread` (taken but not yet read; negative where
-    /// those of an earlier interval were read in this one): the first is always the sum of the others. Of the recorded
-    /// samples `stored` and `discarded`. Of the recorder `cpu_ns`, `rss_bytes` and `rate_hz`.
+    /// The name. Of the balance: `fired`, `recorded`, `lost`, `skipped`, `dropped` and `unread` (taken but not yet
+    /// read; negative if samples of an earlier interval were read in this one); `fired` is always the sum of the
+    /// others. Of the recorded samples: `stored` and `discarded`. Of the recorder: `cpu_ns`, `rss_bytes` and `rate_hz`.
     pub name: &'static str,
-    /// The event whose ticks are counted.
+    /// The event whose ticks are counted; empty if the counter belongs to none.
     pub event: String,
-    /// Why.
+    /// The cause of what is lost or discarded; else empty.
     pub cause: String,
-    /// How many.
+    /// The value, in the unit of the name.
     pub value: i64,
 }
 
-/// Writes the counters of an interval as a file.
+/// Writes the counters of an interval as a Parquet file.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn write(counters: &Counters, out: &mut impl Write) -> io::Result<()> {
     let columns = vec![
         time("time"),

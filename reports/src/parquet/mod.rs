@@ -1,9 +1,9 @@
-//! Apache Parquet: tables that databases and engines read as they are, `DuckDB`, `ClickHouse` and Spark among them.
+//! Apache Parquet: tables that databases and query engines read directly, such as `DuckDB`, `ClickHouse` and Spark.
 //!
-//! Takes [`Profile`](fpprof_analysis::profile::Profile)s and counters; gives the bytes of a file each. Strings are plain, since
-//! not every engine takes Arrow's dictionaries, and times are in microseconds, since Spark refuses nanoseconds; in the file each
-//! column has a dictionary all the same, so that a name is stored once. A file's metadata has `fpprof.schema`, the version of
-//! its columns.
+//! You provide [`Profile`](fpprof_analysis::profile::Profile)s and counters. In turn you get the bytes of one file
+//! each. Strings are plain, since not every engine supports Arrow's dictionaries, and times are in microseconds, since
+//! Spark rejects nanoseconds. Each column is dictionary-encoded in the file nevertheless, so that a name is stored
+//! once. A file's metadata has `fpprof.schema`, the version of its columns.
 //!
 //! # Sources
 //! <https://parquet.apache.org/docs/file-format/>
@@ -20,10 +20,10 @@ use parquet::file::properties::WriterProperties;
 use std::io;
 use std::sync::Arc;
 
-/// Grows when a column goes or changes its meaning.
+/// Version of the columns; it increases when a column is removed or changes its meaning.
 pub const SCHEMA_VERSION: &str = "1";
 
-/// Writes a file of batches of rows, each column by column.
+/// Encodes batches of rows, each batch column by column, as a file.
 fn file(columns: Vec<Field>, batches: impl Iterator<Item = Vec<ArrayRef>>) -> io::Result<Vec<u8>> {
     let schema = Arc::new(Schema::new(columns));
     let version = KeyValue::new("fpprof.schema".to_owned(), SCHEMA_VERSION.to_owned());

@@ -1,4 +1,4 @@
-//! Samples: a row for each distinct stack of a process and a thread name.
+//! Samples: one row per distinct stack of a process and a thread name.
 //!
 //! | column | type | is |
 //! |---|---|---|
@@ -31,13 +31,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Rows that are converted together: of the longest stacks some ten megabytes.
+/// Rows converted at a time: with the longest stacks, some ten megabytes.
 const BATCH_ROWS: usize = 1024;
 
-/// Writes profiles, each of another strategy, as one file.
+/// Writes profiles, each of a different strategy, as one file.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn write(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
     let tables: Vec<(&Profile, Vec<(Key<'_>, Sum)>)> =
         profiles.iter().map(|profile| (profile, rows(profile))).collect();
@@ -76,12 +76,12 @@ fn columns() -> Vec<Field> {
     ]
 }
 
-/// What lists hold; Spark's own name for it.
+/// The element field of lists, by the name Spark uses.
 fn element() -> Field {
     Field::new("element", DataType::Utf8, false)
 }
 
-/// What samples of a row have in common: all but their threads' numbers and times.
+/// The key by which samples share a row: everything but thread ids and times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key<'p> {
     process: &'p str,
@@ -92,7 +92,7 @@ struct Key<'p> {
     stack: u32,
 }
 
-/// How many, and what they stand for.
+/// The number of samples of a row and their total weight.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     samples: u64,
@@ -114,7 +114,7 @@ fn rows(profile: &Profile) -> Vec<(Key<'_>, Sum)> {
     rows.into_iter().collect()
 }
 
-/// Some rows, column by column.
+/// The column builders of some rows.
 struct Columns {
     time: TimestampMicrosecondBuilder,
     duration: Int64Builder,
@@ -191,7 +191,7 @@ impl Columns {
         self.stack_end.append_value(stack.map_or("", |stack| stack.stop.name()));
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
         for function in frames.iter().filter_map(|&frame| row(&profile.frames, frame)).flat_map(|frame| {
-            // What is inlined is nearer to the leaf.
+            // Inlined functions are nearer to the leaf.
             frame.functions.iter().rev()
         }) {
             self.functions.values().append_value(visible(&function.name));
@@ -201,7 +201,7 @@ impl Columns {
         self.modules.append(true);
     }
 
-    /// In the order of [`columns`].
+    /// The finished columns, in the order of [`columns`].
     fn finish(mut self) -> Vec<ArrayRef> {
         vec![
             Arc::new(self.time.finish()),

@@ -1,4 +1,4 @@
-//! What pprof and OpenTelemetry have in common: tables of strings, functions and locations, each row once.
+//! Tables that pprof and OpenTelemetry share: strings, functions and locations, without duplicates.
 
 use super::row;
 use crate::escape::visible;
@@ -6,7 +6,7 @@ use fpprof_analysis::folded::{Origin, marker};
 use fpprof_analysis::profile::{Function, Profile, ProfileFrame};
 use std::collections::HashMap;
 
-/// Strings, the empty one first.
+/// The table of strings; the empty string is the first.
 #[derive(Debug)]
 pub(super) struct Strings {
     values: Vec<String>,
@@ -18,7 +18,7 @@ impl Strings {
         Self { values: vec![String::new()], numbers: HashMap::from([(String::new(), 0)]) }
     }
 
-    /// The number of a string, as a person may see it.
+    /// The index of a string, made visible first.
     pub(super) fn number(&mut self, text: &str) -> u32 {
         let text = visible(text);
         if let Some(&number) = self.numbers.get(&*text) {
@@ -35,7 +35,7 @@ impl Strings {
     }
 }
 
-/// A function: the numbers of its name and of its source file.
+/// A function: the indices of its name and of its source file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FunctionRow {
     pub(super) name: u32,
@@ -45,12 +45,12 @@ pub(super) struct FunctionRow {
 /// A location.
 #[derive(Debug)]
 pub(super) struct LocationRow {
-    /// Place of its module in [`Profile::modules`].
+    /// Index of its module in [`Profile::modules`].
     pub(super) module: Option<u32>,
     pub(super) address: u64,
-    /// Numbers of functions, and lines (0 if not known), innermost first.
+    /// Function indices and line numbers (0 if unknown), innermost first.
     pub(super) lines: Vec<(u32, u32)>,
-    /// What kind of code it is, by the words of OpenTelemetry; `None` for the end of a stack.
+    /// The kind of code in OpenTelemetry's terms; `None` for the end of a stack.
     pub(super) kind: Option<&'static str>,
 }
 
@@ -59,9 +59,9 @@ pub(super) struct LocationRow {
 pub(super) struct Dictionary {
     pub(super) strings: Strings,
     pub(super) functions: Vec<FunctionRow>,
-    /// Those of [`Profile::frames`], then the ends of stacks.
+    /// The locations of [`Profile::frames`], then those of stack ends.
     pub(super) locations: Vec<LocationRow>,
-    /// For each of [`Profile::stacks`] its locations, leaf first.
+    /// The locations of each of [`Profile::stacks`], leaf first.
     pub(super) stacks: Vec<Vec<u32>>,
     numbers: HashMap<FunctionRow, u32>,
 }

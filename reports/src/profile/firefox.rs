@@ -1,6 +1,6 @@
 //! The Firefox Profiler's processed format: samples of each thread by time.
 //!
-//! The format's own crate has no source lines; they are left out.
+//! The crate of the format does not support source lines; they are left out.
 
 use super::{event_of, row};
 use crate::escape::visible;
@@ -22,13 +22,13 @@ const NS_PER_MS: u64 = 1_000_000;
 /// Writes the profile as JSON.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer(out, &Writer::new(profile).write())?;
     Ok(())
 }
 
-/// Kinds of frames, by colour.
+/// Frame categories, which determine the colour.
 struct Categories {
     user: CategoryPairHandle,
     kernel: CategoryPairHandle,
@@ -43,9 +43,9 @@ struct Writer<'p> {
     libraries: Vec<LibraryHandle>,
     processes: HashMap<(u32, &'p str), ProcessHandle>,
     threads: HashMap<(ProcessHandle, u32), ThreadHandle>,
-    /// Of each thread, the stacks it has.
+    /// The stacks added so far, by thread.
     stacks: HashMap<(ThreadHandle, u32), Option<StackHandle>>,
-    /// Of each thread, the part of a millisecond that it was blocked and that is in no sample yet.
+    /// By thread, blocked time of less than a millisecond that no sample has yet.
     left_ns: HashMap<ThreadHandle, u64>,
 }
 
@@ -95,7 +95,7 @@ impl<'p> Writer<'p> {
         let time = Timestamp::from_nanos_since_reference(sample.time_ns);
         let is_time = event_of(self.profile, sample).is_some_and(|event| event.weight == Weight::CpuNs);
         if self.profile.unit == Unit::BlockedNs {
-            // The format has whole milliseconds: what is over goes to the thread's next wait.
+            // The format counts whole milliseconds: the remainder goes to the thread's next wait.
             let left_ns = self.left_ns.entry(thread).or_default();
             let blocked_ns = sample.weight.saturating_add(*left_ns);
             *left_ns = blocked_ns % NS_PER_MS;
@@ -108,7 +108,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// The thread of a sample, whatever it is called by then.
+    /// The thread of a sample, created on first use, whatever its name is by then.
     fn thread(&mut self, sample: &ProfileSample) -> Option<ThreadHandle> {
         let of = row(&self.profile.threads, sample.thread)?;
         let start = Timestamp::from_nanos_since_reference(sample.time_ns);
@@ -154,7 +154,7 @@ impl<'p> Writer<'p> {
         let relative = library.and_then(|(library, module)| Some((library, relative(module, frame.address)?)));
         for (at, function) in frame.functions.iter().enumerate() {
             frames.push(match relative {
-                // One address has one name: what is inlined there has none.
+                // One address has one name: functions inlined there have none.
                 Some((library, address)) if at == 0 => FrameInfo {
                     frame: Frame::RelativeAddressFromAdjustedReturnAddress(library, address),
                     category_pair,
@@ -171,7 +171,7 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// The modules, each with the names of the addresses that stacks went through.
+/// The modules, each with the symbols of the addresses on stacks.
 fn libraries(profile: &Profile, firefox: &mut Firefox) -> Vec<LibraryHandle> {
     let mut symbols: Vec<Vec<Symbol>> = vec![Vec::new(); profile.modules.len()];
     for frame in &profile.frames {
@@ -200,14 +200,14 @@ fn libraries(profile: &Profile, firefox: &mut Firefox) -> Vec<LibraryHandle> {
     libraries.collect()
 }
 
-/// What Breakpad, and so Firefox, makes of a build id: its first 16 bytes as a GUID in little endian.
+/// The debug id that Breakpad, and so Firefox, derives from a build id: its first 16 bytes as a little-endian GUID.
 fn debug_id(build_id: &[u8]) -> DebugId {
     let mut guid = [0; 16];
     guid.iter_mut().zip(build_id).for_each(|(to, from)| *to = *from);
     DebugId::from_guid_age(&guid, 0).unwrap_or_default()
 }
 
-/// An address from the start of the file's lowest page: what the format calls relative. Of large files some have none.
+/// An address relative to the file's lowest page, as the format requires; `None` if it does not fit, as in large files.
 fn relative(module: &ProfileModule, address: u64) -> Option<u32> {
     u32::try_from(address.checked_sub(module.base)?).ok()
 }

@@ -1,8 +1,8 @@
 //! The samples of a recording in the formats of other tools.
 //!
-//! Takes a [`Profile`]; gives the bytes of a file. In all of them a stack that is not complete has its end as outermost
-//! frame, `[truncated: REASON]` or `[broken: REASON]`, as in folded stacks; where a format has labels, they say it as well.
-//! Names are as a person may see them ([`crate::escape::visible`]).
+//! You provide a [`Profile`]. In turn you get the bytes of a file. In all formats a stack that is not complete has its
+//! end as outermost frame, `[truncated: REASON]` or `[broken: REASON]`, as in folded stacks; formats with labels have
+//! it as a label as well. Names are made visible ([`crate::escape::visible`]).
 
 mod dictionary;
 pub mod firefox;
@@ -16,7 +16,7 @@ use fpprof_analysis::profile::{Profile, ProfileEvent, ProfileSample, Weight};
 use libdeflater::{CompressionLvl, Compressor};
 use std::io;
 
-/// What the weights of an event's samples count: a name and a unit, as pprof and OpenTelemetry have them.
+/// The name and unit of an event's weights, in pprof's and OpenTelemetry's form.
 fn value_type(event: &ProfileEvent) -> (&str, &'static str) {
     match event.weight {
         Weight::CpuNs => ("cpu", NANOSECONDS),
@@ -29,7 +29,7 @@ const NANOSECONDS: &str = "nanoseconds";
 const COUNT: &str = "count";
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// A row of one of its tables.
+/// The row of a profile's table by its index.
 pub(crate) fn row<T>(table: &[T], number: u32) -> Option<&T> {
     table.get(usize::try_from(number).ok()?)
 }

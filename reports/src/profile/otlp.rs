@@ -1,11 +1,12 @@
 //! OpenTelemetry profiles: the `ProfilesData` message that the Collector's file receiver and OTLP carry.
 //!
-//! A resource for each process and control group, and in it a profile for each event. Equal stacks of a thread are one sample with
-//! the times of all; where samples have no times, equal stacks of all threads of one name are one sample with their sum. The format
-//! is under development: this is version 1.10 of `opentelemetry-proto`.
+//! One resource for each process and control group, with one profile for each event. Equal stacks of a thread are one
+//! sample with all their times; if samples have no times, equal stacks of all threads with the same name are one sample
+//! with their sum. The format is under development: this is version 1.10 of `opentelemetry-proto`.
 //!
 //! # Sources
-//! `opentelemetry/proto/profiles/v1development/profiles.proto`; semantic conventions of processes, threads and profiles.
+//! `opentelemetry/proto/profiles/v1development/profiles.proto`; semantic conventions for processes, threads and
+//! profiles.
 
 use super::dictionary::{Dictionary, Strings};
 use super::part::part;
@@ -28,23 +29,23 @@ use std::io::{self, Write};
 /// Writes the profile as a `ProfilesData` message.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&encode(profile, 0).encode_to_vec())
 }
 
-/// The body of a request to a collector: an `ExportProfilesServiceRequest`, compressed by gzip.
+/// The body of a request to a collector: a gzip-compressed `ExportProfilesServiceRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Samples in it.
+    /// Number of samples.
     pub samples: u64,
-    /// Its bytes.
+    /// The compressed bytes.
     pub body: Vec<u8>,
 }
 
-/// The requests that send a profile, each of at most `max_bytes` before compression unless a single sample takes more.
+/// Splits a profile into requests, each of at most `max_bytes` before compression unless a single sample is larger.
 ///
-/// Each `Profile` message has an id that depends on what it says alone, so that a receiver can tell a request that comes twice.
+/// The id of each `Profile` message depends only on its content, so that a receiver can recognise a repeated request.
 ///
 /// # Errors
 /// If memory is exhausted.
@@ -54,9 +55,9 @@ pub fn requests(profile: &Profile, max_bytes: usize) -> io::Result<Vec<Request>>
     Ok(requests)
 }
 
-/// `first` is the place of the first of these samples in the whole profile.
+/// Adds the requests of a part; `first` is the index of its first sample in the whole profile.
 fn add_requests(profile: &Profile, first: usize, max_bytes: usize, requests: &mut Vec<Request>) -> io::Result<()> {
-    // The fields of a request have the numbers that they have in `ProfilesData`.
+    // A request has the same field numbers as `ProfilesData`.
     let encoded = encode(profile, first).encode_to_vec();
     let half = profile.samples.len() / 2;
     if encoded.len() > max_bytes && half > 0 {
@@ -71,14 +72,15 @@ fn add_requests(profile: &Profile, first: usize, max_bytes: usize, requests: &mu
     Ok(())
 }
 
-/// Profiles that a collector accepted the request but not, and its reason, by the body of its answer; `None` if it took them all.
+/// The number of profiles that a collector rejected from an accepted request, and its reason, from the body of its
+/// answer; `None` if it accepted all.
 pub fn rejected(body: &[u8]) -> Option<(u64, String)> {
     let partial = ExportProfilesServiceResponse::decode(body).ok()?.partial_success?;
     let n = u64::try_from(partial.rejected_profiles).ok().filter(|&n| n > 0)?;
     Some((n, crate::escape::visible(&partial.error_message).into_owned()))
 }
 
-/// Samples of a process by event, and then by thread and stack.
+/// Samples of a process by event, then by (thread, stack).
 type ByEvent<'p> = BTreeMap<u32, BTreeMap<(u32, u32), Vec<&'p ProfileSample>>>;
 
 fn encode(profile: &Profile, first: usize) -> ProfilesData {
@@ -122,7 +124,8 @@ fn encode(profile: &Profile, first: usize) -> ProfilesData {
     ProfilesData { resource_profiles, dictionary: Some(dictionary(profile, tables, attributes)) }
 }
 
-/// For each thread, the one whose attributes its samples have: where they are summed, the first of that name in the process.
+/// For each thread, the thread whose attributes its samples get: if samples are summed, the process's first thread with
+/// the same name.
 fn representatives(profile: &Profile) -> Vec<u32> {
     let mut firsts = HashMap::new();
     let numbered = (0..).zip(&profile.threads);
@@ -136,7 +139,7 @@ fn representatives(profile: &Profile) -> Vec<u32> {
     numbered.map(first_of).collect()
 }
 
-/// The same for the same samples of the same machine at the same time.
+/// An id that is equal for the same samples of the same machine at the same time.
 fn id(of_recording: impl Hash, of_process: impl Hash, profile: &Profile) -> Vec<u8> {
     let half = |half: u8| {
         let mut hasher = DefaultHasher::new();
@@ -146,7 +149,7 @@ fn id(of_recording: impl Hash, of_process: impl Hash, profile: &Profile) -> Vec<
     [half(0), half(1)].concat()
 }
 
-/// Samples have all the same shape. With times, that is one value each for waits and none for what is counted; without, their sum.
+/// All samples have the same shape. With times: one value per wait and none for counted events; without: their sum.
 fn one_sample(profile: &Profile, stack: u32, samples: &[&ProfileSample], attribute_indices: Vec<i32>) -> Sample {
     let value = |sample: &&ProfileSample| match profile.unit {
         Unit::Samples => sample.samples,
@@ -184,7 +187,7 @@ fn of_event(profile: &Profile, event: u32, samples: Vec<Sample>, strings: &mut S
     }
 }
 
-/// The service is that of the control group, or else the process's name.
+/// The service name is the control group's, or else the process's name.
 fn resource(profile: &Profile, pid: u32, process: &str, cgroup: &str) -> Resource {
     let host = &profile.recorded;
     let Attribution { service, container, pod } = Attribution::of(cgroup.as_bytes());
@@ -233,7 +236,7 @@ fn sample_attributes(
     indices
 }
 
-/// Every table begins with a row of zeros, which stands for nothing; stacks are numbered as in the profile, from 1.
+/// Every table begins with a row of zeros, which means "none"; stacks keep the profile's numbers, counted from 1.
 fn dictionary(profile: &Profile, mut tables: Dictionary, mut attributes: Attributes) -> ProfilesDictionary {
     let mut mapping_table = vec![Mapping::default()];
     for ProfileModule { path, build_id, code, file_offset, .. } in &profile.modules {
@@ -290,14 +293,14 @@ fn dictionary(profile: &Profile, mut tables: Dictionary, mut attributes: Attribu
     }
 }
 
-/// A value of an attribute.
+/// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum AttributeValue {
     Text(String),
     Number(i64),
 }
 
-/// Attributes, each once.
+/// The table of attributes, without duplicates.
 #[derive(Debug)]
 struct Attributes {
     values: Vec<KeyValueAndUnit>,
@@ -322,12 +325,12 @@ impl Attributes {
     }
 }
 
-/// The number of a string, which are counted from 0, the empty one.
+/// The index of a string, from 0, the empty one.
 fn of(strings: &mut Strings, text: &str) -> i32 {
     plain(strings.number(text))
 }
 
-/// The number of a row behind the row of zeros.
+/// The index of a row, after the row of zeros.
 fn index(number: u32) -> i32 {
     plain(number.saturating_add(1))
 }

@@ -1,10 +1,10 @@
-//! A part of a profile, with what its samples refer to and no more.
+//! A part of a profile, with only the table rows that its samples refer to.
 
 use super::row;
 use fpprof_analysis::profile::{Profile, ProfileSample, ProfileStack};
 use std::collections::HashMap;
 
-/// These samples of the profile.
+/// The profile of only these samples.
 pub(super) fn part(profile: &Profile, samples: &[ProfileSample]) -> Profile {
     let (mut frames, mut stacks, mut threads) = (Table::default(), Table::default(), Table::default());
     let samples = samples.iter().map(|&sample| ProfileSample {
@@ -30,7 +30,7 @@ pub(super) fn part(profile: &Profile, samples: &[ProfileSample]) -> Profile {
     }
 }
 
-/// The rows of a table that are used, in order of first use.
+/// The used rows of a table, in order of first use.
 #[derive(Debug, Default)]
 struct Table {
     used: Vec<u32>,
@@ -38,7 +38,7 @@ struct Table {
 }
 
 impl Table {
-    /// What a row is from now on.
+    /// The new index of a row.
     fn number(&mut self, of_whole: u32) -> u32 {
         *self.numbers.entry(of_whole).or_insert_with(|| {
             self.used.push(of_whole);

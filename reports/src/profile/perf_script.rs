@@ -1,6 +1,6 @@
-//! The text of `perf script`, which many tools read: `inferno-collapse-perf`, the Firefox Profiler, speedscope.
+//! The text format of `perf script`, which many tools read: `inferno-collapse-perf`, the Firefox Profiler, speedscope.
 //!
-//! Addresses are those of the file itself, not of the process. An inlined function stands in a line of its own.
+//! Addresses are relative to the file, not to the process. An inlined function has a line of its own.
 //!
 //! # Sources
 //! `perf_sample__fprintf_start` in `tools/perf/builtin-script.c`, `sample__fprintf_callchain` in
@@ -12,10 +12,10 @@ use fpprof_analysis::folded::{Origin, marker};
 use fpprof_analysis::profile::{Profile, ProfileFrame, ProfileSample};
 use std::io::{self, Write};
 
-/// Writes the profile, a paragraph for each sample. Times are those of `CLOCK_MONOTONIC`.
+/// Writes the profile, one paragraph per sample. Times are in `CLOCK_MONOTONIC`.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let frames: Vec<String> = profile.frames.iter().map(|frame| lines(profile, frame)).collect();
     for sample in &profile.samples {
@@ -51,7 +51,7 @@ fn head(profile: &Profile, sample: &ProfileSample, out: &mut impl Write) -> io::
     )
 }
 
-/// What is inlined comes first, as leaves do.
+/// The lines of a frame; inlined functions come first, since stacks are leaf first.
 fn lines(profile: &Profile, frame: &ProfileFrame) -> String {
     let module = frame.module.and_then(|module| row(&profile.modules, module));
     let module = match (module, frame.origin, frame.functions.first()) {

@@ -1,8 +1,8 @@
-//! pprof: what `go tool pprof`, Pyroscope and many others read.
+//! The pprof format, for `go tool pprof`, Pyroscope and many others.
 //!
-//! Values of a sample are its number and, for each event, what it stands for. Its labels are `process` and `pid`, `thread`
-//! and `tid`, `stack` (`complete`, `truncated`, `broken` or `no_stack`) and `stack_end`, the root or the reason. A mapping
-//! is a file as its own headers place it, since processes have it in different places; so are addresses.
+//! The values of a sample are its count and, for each event, its weight. Its labels are `process` and `pid`, `thread`
+//! and `tid`, `stack` (`complete`, `truncated`, `broken` or `no_stack`) and `stack_end`, the root or the reason.
+//! Mappings and addresses are as in the file's own headers, since processes map a file at different addresses.
 //!
 //! # Sources
 //! `proto/profile.proto` of github.com/google/pprof.
@@ -15,10 +15,10 @@ use prost::Message as _;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Writes the profile, compressed by gzip.
+/// Writes the profile, compressed with gzip.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&gzip(&encode(profile).encode_to_vec())?)
 }
@@ -97,7 +97,7 @@ impl Encoder<'_> {
         labels.collect()
     }
 
-    /// The files, first the one that pprof is to take for the program.
+    /// The modules; the first is the one that pprof takes for the program.
     fn mappings(&mut self) -> Vec<message::Mapping> {
         let has_lines = self.tables.locations.iter().flat_map(|location| &location.lines).any(|&(_, line)| line > 0);
         let mappings = (1..).zip(&self.profile.modules).map(|(id, module)| message::Mapping {
@@ -119,10 +119,10 @@ impl Encoder<'_> {
     }
 }
 
-/// What the values of a sample are: its number, and then what it stands for, of each event in a place of its own.
+/// The values of samples: the count, then the weight, in a separate place for each event.
 struct Values {
     types: Vec<message::ValueType>,
-    /// The place of each event.
+    /// The index of each event's value.
     places: Vec<usize>,
 }
 
@@ -132,7 +132,7 @@ impl Values {
         let mut places = Vec::new();
         for event in &encoder.profile.events {
             let value_type = encoder.value_type(event);
-            // Hybrid CPUs have an event of the same name for each kind of core.
+            // Hybrid CPUs have an event of the same name for each core type.
             let known = types.iter().position(|known| *known == value_type);
             places.push(known.unwrap_or(types.len()));
             if known.is_none() {
@@ -153,7 +153,7 @@ impl Values {
     }
 }
 
-/// The file in which most stacks start: pprof takes its first mapping for the program.
+/// The module in which most stacks start: pprof takes the first mapping for the program.
 fn main_module(profile: &Profile) -> Option<u32> {
     let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
     for sample in &profile.samples {
@@ -189,7 +189,7 @@ fn functions(tables: &Dictionary) -> Vec<message::Function> {
     functions.collect()
 }
 
-/// The number of a row: pprof counts from 1.
+/// The id of a row: pprof counts from 1.
 fn number(row: u32) -> u64 {
     u64::from(row) + 1
 }
@@ -198,7 +198,7 @@ fn clamped(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The messages, with the fields that are written.
+/// The protobuf messages, with only the fields that are written.
 mod message {
     use prost::Message;
 

@@ -1,4 +1,4 @@
-//! speedscope's own format: a profile for each thread and event, its stacks in order of time, each with what it stands for.
+//! speedscope's own format: one profile per thread and event, with its stacks in order of time and their weights.
 //!
 //! # Sources
 //! `src/lib/file-format-spec.ts` of github.com/jlfwong/speedscope.
@@ -31,7 +31,7 @@ struct Shared<'p> {
 #[derive(Serialize, Clone, PartialEq, Eq, Hash)]
 struct Frame<'p> {
     name: Cow<'p, str>,
-    /// The source file if it is known, else the module.
+    /// The source file if known, else the module.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<Cow<'p, str>>,
 }
@@ -53,7 +53,7 @@ struct Sampled {
 /// Writes the profile as JSON.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let mut frames = Frames::default();
     let stacks = stacks(profile, &mut frames);
@@ -75,7 +75,7 @@ pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Frames, each once: those that differ in their address alone are one.
+/// The table of frames, without duplicates: frames that differ only in their address are one.
 #[derive(Default)]
 struct Frames<'p> {
     values: Vec<Frame<'p>>,

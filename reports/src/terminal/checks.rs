@@ -1,37 +1,37 @@
-//! What `doctor` found.
+//! The output of `doctor`.
 
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
 use std::io::{self, Write};
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// What, such as `CAP_BPF` or `hardware cycles`.
+    /// What was checked, such as `CAP_BPF` or `hardware cycles`.
     pub name: String,
-    /// How it is.
+    /// The result.
     pub status: CheckStatus,
     /// What was found, in words.
     pub found: String,
-    /// What it is needed for and how to get it; `None` when nothing is to be done.
+    /// What it is needed for and how to get it; `None` if nothing needs to be done.
     pub remedy: Option<String>,
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckStatus {
-    /// There.
+    /// Available.
     Ok,
-    /// Not there; the work can be done in another way, which is said.
+    /// Not available, but there is another way, which `remedy` names.
     Limited,
-    /// Not there, and something cannot be done.
+    /// Not available, and something cannot be done.
     Missing,
 }
 
-/// Writes the table of checks, what to do under each, and the count.
+/// Writes the table of checks, the remedy under each, and the count.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn checks(checks: &[Check], style: &Style, out: &mut impl Write) -> io::Result<()> {
     let mut table = Table::new(vec![Column::left(""), Column::left("check"), Column::left("found").shrinking(20)]);
     for check in checks {

@@ -1,4 +1,4 @@
-//! How large a chunk would have been enough, what it would have cost, and how deep the stacks really are.
+//! Which chunk size would have been sufficient, what it would have cost, and how deep the stacks are.
 
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
@@ -7,12 +7,12 @@ use crate::verdict::{PERCENTS, is_large};
 use fpprof_analysis::summary::{ChunkNeeds, ChunkPoint, Summary};
 use std::io::{self, Write};
 
-/// Most bytes of stack that can be asked for.
+/// The most bytes of stack that can be requested.
 const LARGEST_CHUNK: u64 = 16 << 20;
-/// Process names that are listed; the JSON has more.
+/// The most process names listed; the JSON has more.
 const MAX_NAMES: usize = 4;
 
-/// Writes the smallest chunks for shares of the stacks, the curve of completeness and cost, and the stacks' depth.
+/// Writes the smallest chunks for shares of the stacks, completeness and cost by chunk size, and the stacks' depth.
 pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let Some(all) = summary.chunk_sizes.first().filter(|all| all.samples > 0) else { return Ok(()) };
     let is_large = |needs: &&ChunkNeeds| is_large(needs.samples, all.samples);
@@ -32,7 +32,7 @@ pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> 
     cut_off(summary, all, style, out)
 }
 
-/// Says what would help the stacks that were not copied to their root.
+/// Writes what would help the stacks that were not copied up to their root.
 fn cut_off(summary: &Summary, all: &ChunkNeeds, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let Some(dwarf) = summary.strategies.get("dwarf") else { return Ok(()) };
     let n = |reason: &str| dwarf.truncated.get(reason).copied().unwrap_or(0);
@@ -71,7 +71,7 @@ fn smallest(shown: &[&ChunkNeeds]) -> Table {
     table
 }
 
-/// Says what `–` means, and who is not listed.
+/// Explains `–`, and counts the processes that are not listed.
 fn hidden(n_more: usize, all: &ChunkNeeds, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let mut note = Paragraph::new("", 2);
     if all.smallest_bytes.values().any(Option::is_none) {
@@ -84,7 +84,7 @@ fn hidden(n_more: usize, all: &ChunkNeeds, style: &Style, out: &mut impl Write) 
     if all.smallest_bytes.values().any(Option::is_none) || n_more > 0 { note.write(style, out) } else { Ok(()) }
 }
 
-/// One row for each size, sizes beyond the one that all processes need left out.
+/// One row per chunk size, up to the size sufficient for all processes.
 fn curve(shown: &[&ChunkNeeds], all: &ChunkNeeds) -> Table {
     let mut columns = vec![Column::left("chunk"), Column::right("per sample"), Column::right("per minute")];
     columns.extend(shown.iter().map(|needs| Column::right(&name(needs)).shrinking(7)));
@@ -97,7 +97,7 @@ fn curve(shown: &[&ChunkNeeds], all: &ChunkNeeds) -> Table {
             bytes(point.bytes_per_minute).into(),
         ];
         for needs in shown {
-            // A curve ends where it is flat.
+            // Beyond its last size a curve is flat.
             let at = needs.curve.iter().find(|at| size(at)).or(needs.curve.last());
             cells.push(at.map_or_else(none, |at| complete(at, needs)));
         }

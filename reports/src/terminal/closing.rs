@@ -1,4 +1,4 @@
-//! The lines every recording closes with: balance, volume, own cost.
+//! The closing lines of every recording: balance, volume, own cost.
 
 use super::overhead::overhead;
 use super::paint::INDENT;
@@ -9,36 +9,36 @@ use fpprof_analysis::summary::{Cost, Summary, Waits};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// What a recording closes with, whether it was made just now or read from a file.
+/// The figures of the closing lines, of a new recording or one read from a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Closing<'a> {
     /// Ticks of the sampling event.
     pub fired: u64,
-    /// Samples in the file.
+    /// Samples recorded.
     pub recorded: u64,
     /// Samples lost, by cause.
     pub lost: &'a BTreeMap<String, u64>,
-    /// Ticks in something that was not to be profiled.
+    /// Ticks in something that is not profiled.
     pub skipped: u64,
-    /// Samples thrown away.
+    /// Samples that were taken but could not be written.
     pub dropped: u64,
-    /// Runs of lost samples without a recorded one between them; `None` when it is not known.
+    /// Number of gaps; `None` if unknown.
     pub lost_gaps: Option<u64>,
     /// Process events the kernel lost.
     pub sideband_lost: u64,
-    /// Size of the recording, bytes.
+    /// Size of the recording in bytes.
     pub file_bytes: u64,
-    /// The same for each sample of any event; `None` without samples.
+    /// The same per sample of any event; `None` without samples.
     pub file_bytes_per_sample: Option<f64>,
-    /// Bytes handed over by the sampling program, before compression; `None` when it is not known.
+    /// Bytes passed through the ring buffers per sample, before compression; `None` if unknown.
     pub ring_bytes_per_sample: Option<f64>,
-    /// Length of the recording, seconds.
+    /// Length of the recording in seconds.
     pub duration_s: f64,
-    /// What recording cost; `None` when the recording does not say (it was cut, or made by another program).
+    /// The recorder's own cost; `None` if the recording has none (it was cut, or made by another program).
     pub cost: Option<&'a Cost>,
     /// Whether another program recorded.
     pub is_imported: bool,
-    /// Whether a BPF program took the samples, whose time is then worth a word.
+    /// Whether a BPF program took the samples; then its run time is listed.
     pub is_ebpf: bool,
 }
 
@@ -67,10 +67,10 @@ impl<'a> From<&'a Summary> for Closing<'a> {
     }
 }
 
-/// Writes balance, volume, own cost, and where the cost went.
+/// Writes balance, volume, own cost, and the parts of the cost.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut impl Write) -> io::Result<()> {
     balance(closing).write(style, out)?;
     volume(closing).write(style, out)?;
@@ -78,10 +78,10 @@ pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut impl Write) -> io
     closing.cost.map_or(Ok(()), |cost| overhead(&cost.overhead, style, out))
 }
 
-/// Writes what became of the times that threads left their CPUs: an event of its own beside the others.
+/// Writes the balance of waits, which are an event of their own.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn waits_line(waits: &Waits, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let n_lost = waits.lost.values().fold(0_u64, |sum, &n| sum.saturating_add(n));
     let mut line = Paragraph::new("off-cpu", INDENT);
@@ -108,7 +108,7 @@ pub fn waits_line(waits: &Waits, style: &Style, out: &mut impl Write) -> io::Res
     line.write(style, out)
 }
 
-/// A time that was waited.
+/// Formats the duration of waits.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(super) fn blocked(ns: u64) -> String {
     match ns {
@@ -117,7 +117,7 @@ pub(super) fn blocked(ns: u64) -> String {
     }
 }
 
-/// The identity written out, so that a reader sees that it adds up.
+/// The balance with all its terms, so that a reader can check the sum.
 fn balance(closing: &Closing<'_>) -> Paragraph {
     let n_lost = closing.lost.values().fold(0_u64, |sum, &n| sum.saturating_add(n));
     let mut line = Paragraph::new("balance", INDENT);
@@ -147,7 +147,7 @@ fn balance(closing: &Closing<'_>) -> Paragraph {
     line
 }
 
-/// What the identity lacks, from the very numbers that are printed.
+/// The difference between the two sides of the balance, from the printed numbers.
 fn unaccounted(closing: &Closing<'_>, n_lost: u64) -> i128 {
     unaccounted_of(closing.fired, [closing.recorded, n_lost, closing.skipped, closing.dropped])
 }

@@ -1,7 +1,7 @@
-//! What `record`, `report` and `doctor` print.
+//! The output of `record`, `report` and `doctor`.
 //!
-//! You provide the model, a [`Style`] (width and colours: nothing here looks at the environment) and a writer.
-//! In turn every name is escaped, every line of prose is kept within the width, and no count is left out.
+//! You provide the model, a [`Style`] (width and colours: nothing here reads the environment) and a writer. In turn
+//! every name is escaped, every line of prose fits the width, and no count is left out.
 
 mod checks;
 mod chunks;

@@ -1,4 +1,4 @@
-//! Where the cost of recording went.
+//! The parts of the cost of recording.
 
 use super::paint::INDENT;
 use super::{Paragraph, Style, Tone};
@@ -20,12 +20,13 @@ pub(super) fn overhead(overhead: &Overhead, style: &Style, out: &mut impl Write)
     }
 }
 
-/// The same parts and sum on one line of text.
+/// The same parts and sum on one line.
 pub(crate) fn overhead_words(overhead: &Overhead) -> String {
     parts(overhead).text()
 }
 
-/// The share of the machine. A recording of a moment may take longer to close than it lasted, which is no share.
+/// The share of the machine. A very short recording may take longer to close than it lasted; then there is no
+/// meaningful share.
 fn machine(overhead: &Overhead, least: &str) -> String {
     if overhead.percent_of_machine > 100.0 {
         format!("· more than the machine's {}", seconds(overhead.machine_s))
@@ -72,7 +73,7 @@ fn parts(overhead: &Overhead) -> Paragraph {
 mod tests {
     use super::*;
 
-    /// Check that a recording of a moment, whose cost is more than all there was, has no shares of more than all.
+    /// Check that a very short recording, whose cost is more than all CPU time available, has no shares above 100 %.
     #[test]
     fn moments_have_no_shares() {
         let words = |of_machine, of_target| {

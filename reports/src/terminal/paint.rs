@@ -1,4 +1,4 @@
-//! Width, colours, and prose that is wrapped between its parts.
+//! Width, colours, and prose that wraps between its parts.
 
 use crate::figures::is_unit;
 use std::io::{self, Write};
@@ -10,13 +10,13 @@ pub(super) const INDENT: usize = 10;
 /// How to write for a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
-    /// Columns of the terminal; `None` when there is none, and nothing is wrapped or cut.
+    /// Columns of the terminal; `None` if there is none, and nothing is wrapped or cut.
     pub width: Option<usize>,
-    /// Whether colours are wanted.
+    /// Whether to use colours.
     pub colors: bool,
 }
 
-/// What a piece of text says; a colour only repeats what the words already tell.
+/// The meaning of a piece of text; its colour only repeats the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Tone {
     /// Nothing special.
@@ -26,9 +26,9 @@ pub(crate) enum Tone {
     Strong,
     /// Less important.
     Dim,
-    /// As it should be.
+    /// As expected.
     Good,
-    /// Look at this.
+    /// Needs attention.
     Warn,
     /// Wrong.
     Bad,
@@ -58,7 +58,7 @@ impl Style {
     }
 }
 
-/// A label and parts that go on one line, or on more with a hanging indent when the width asks for it.
+/// A label and parts on one line, or on several with a hanging indent if they exceed the width.
 #[derive(Debug, Default)]
 pub(crate) struct Paragraph {
     label: String,
@@ -67,18 +67,18 @@ pub(crate) struct Paragraph {
 }
 
 impl Paragraph {
-    /// A paragraph whose parts start in column `indent`.
+    /// Creates a paragraph whose parts start in column `indent`.
     pub(crate) fn new(label: &str, indent: usize) -> Self {
         Self { label: label.to_owned(), indent, parts: Vec::new() }
     }
 
-    /// Appends a part; lines break between parts only. It must be escaped already.
+    /// Appends a part, which must be escaped already. Lines break only between parts.
     pub(crate) fn part(&mut self, tone: Tone, text: impl Into<String>) -> &mut Self {
         self.parts.push((tone, text.into()));
         self
     }
 
-    /// Appends every word of a prose text; a unit stays with its figure.
+    /// Appends every word of a prose text as a part; a unit stays with its figure.
     pub(crate) fn words(&mut self, tone: Tone, text: &str) -> &mut Self {
         for word in text.split(' ') {
             match self
@@ -96,13 +96,13 @@ impl Paragraph {
         self
     }
 
-    /// Its parts as one line, without the label.
+    /// The parts as one line, without the label.
     pub(crate) fn text(&self) -> String {
         let parts: Vec<&str> = self.parts.iter().map(|(_, part)| part.as_str()).collect();
         parts.join(" ")
     }
 
-    /// Writes it.
+    /// Writes the paragraph.
     pub(crate) fn write(&self, style: &Style, out: &mut impl Write) -> io::Result<()> {
         let indent = " ".repeat(self.indent);
         let label_width = self.label.width();

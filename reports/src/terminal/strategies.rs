@@ -10,16 +10,16 @@ use fpprof_analysis::summary::{ProcessSummary, Quality, Summary};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Processes listed; the rest is counted in one line.
+/// The most processes listed; one line counts the rest.
 const MAX_PROCESSES: usize = 12;
 
-/// Rows of processes and strategies; of more strategies fewer processes are listed.
+/// The most rows of processes and strategies: the more strategies, the fewer processes are listed.
 const MAX_ROWS: usize = 36;
 
-/// Reasons named under a strategy; the rest is counted.
+/// The most reasons named per strategy; the rest is counted.
 const MAX_REASONS: usize = 4;
 
-/// Writes one row for each strategy, with its reasons.
+/// Writes one row per strategy, with its reasons.
 pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
     if summary.strategies.is_empty() {
         return Ok(());
@@ -56,7 +56,7 @@ pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write)
     note.write(style, out)
 }
 
-/// Writes one row for each process and strategy.
+/// Writes one row per process and strategy.
 pub(super) fn processes(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
     if summary.processes.is_empty() {
         return Ok(());
@@ -90,10 +90,10 @@ pub(super) fn processes(summary: &Summary, style: &Style, out: &mut impl Write) 
     Ok(())
 }
 
-/// Strategies in the order of their kinds and sizes, not of their names: `dwarf@8192` before `dwarf@16384`.
+/// Strategies ordered by kind and size, not by name: `dwarf@8192` before `dwarf@16384`.
 fn ordered(strategies: &BTreeMap<String, Quality>) -> Vec<(&String, &Quality)> {
     let mut all: Vec<_> = strategies.iter().collect();
-    // Unknown names, of a later version say, come last, by name.
+    // Unknown names, such as those of a later version, come last, by name.
     all.sort_by_key(|(name, _)| (name.parse::<Strategy>().is_err(), name.parse::<Strategy>().ok()));
     all
 }
@@ -113,7 +113,7 @@ fn process_rows(process: &ProcessSummary, all: u64, table: &mut Table) {
     }
 }
 
-/// Median, 99 % and most.
+/// A cell with median, 99th percentile and maximum.
 fn three(spread: Option<Spread>, words: impl Fn(u64) -> String) -> Cell {
     match spread {
         Some(Spread { p50, p99, max, .. }) => format!("{} / {} / {}", words(p50), words(p99), words(max)).into(),
@@ -121,7 +121,7 @@ fn three(spread: Option<Spread>, words: impl Fn(u64) -> String) -> Cell {
     }
 }
 
-/// Samples, complete, truncated, broken.
+/// Cells for samples, complete, truncated, broken.
 fn quality_cells(quality: &Quality) -> [Cell; 4] {
     let (truncated, broken) = (total(&quality.truncated), total(&quality.broken));
     let samples = quality.samples;
@@ -141,7 +141,7 @@ fn quality_cells(quality: &Quality) -> [Cell; 4] {
     ]
 }
 
-/// How many stacks have a frame that is doubtful whatever their end.
+/// The number of stacks that have a doubtful frame, however they ended.
 fn no_call_before(n: u64, samples: u64) -> Paragraph {
     let mut note = Paragraph::new("", 4);
     let text = format!("{}, marked _[?] in folded stacks", figures::no_call_before(n, samples));
@@ -149,7 +149,7 @@ fn no_call_before(n: u64, samples: u64) -> Paragraph {
     note
 }
 
-/// How the kernel's own walks went; frames that differ are a defect.
+/// The results of walks in the kernel; differing frames are a defect.
 fn kernel_walks(walks: &KernelWalks) -> Vec<Paragraph> {
     let lines = crate::kernel_walks::lines(walks, crate::kernel_walks::IN_KERNEL);
     let tone = if walks.different == 0 { Tone::Dim } else { Tone::Bad };
@@ -161,7 +161,7 @@ fn kernel_walks(walks: &KernelWalks) -> Vec<Paragraph> {
     lines.iter().map(note).collect()
 }
 
-/// The top reasons of a strategy, one line for each class, and the suspects of skipped callers.
+/// The most frequent reasons of a strategy, one line for each class, and the suspected causes of skipped callers.
 fn reasons(quality: &Quality) -> Vec<Paragraph> {
     let mut notes = Vec::new();
     let mut doubt = 0;
@@ -201,7 +201,7 @@ fn reasons(quality: &Quality) -> Vec<Paragraph> {
 
 fn reason_line(class: &str, counts: &BTreeMap<String, u64>, samples: u64) -> Paragraph {
     let mut sorted: Vec<_> = counts.iter().filter(|&(_, &n)| n > 0).collect();
-    // Most frequent first; names break ties so that the order never depends on anything else.
+    // Most frequent first; names break ties, so that the order is deterministic.
     sorted.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
     let mut note = Paragraph::new("", 4);
     note.part(Tone::Dim, class);

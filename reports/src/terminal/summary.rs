@@ -10,14 +10,14 @@ use crate::figures::{count, plural, processors, seconds, share};
 use fpprof_analysis::summary::Summary;
 use std::io::{self, Write};
 
-/// Functions that are listed; the JSON has more.
+/// The most functions listed; the JSON has more.
 const MAX_HOTTEST: usize = 20;
 
-/// Writes what a recording says: the hottest functions, what was recorded, balance, volume, own cost, quality by strategy
-/// and by process, how strategies agree, what chunks of other sizes would have given, and every warning.
+/// Writes the summary of a recording: the hottest functions, what was recorded, balance, volume, own cost, quality by
+/// strategy and by process, how strategies agree, what chunks of other sizes would have given, and every warning.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn summary(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
     hottest(summary, style, out)?;
     style.heading("Recording", out)?;
@@ -61,7 +61,7 @@ fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Resul
     line.write(style, out)
 }
 
-/// How much was recorded, in what it is counted in.
+/// How much was recorded: samples, or for waits, time.
 fn amount(summary: &Summary) -> String {
     match summary.blocked_ns {
         None => format!("{} sample{}", count(summary.recorded), plural(summary.recorded)),
@@ -82,7 +82,7 @@ fn hottest(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result
     columns.extend([Column::left("function").shrinking(20), Column::left("module").shrinking(10)]);
     let mut table = Table::new(columns);
     for function in listed {
-        // Of waits all three are time.
+        // For waits all three figures are times.
         let (own, total) = match function.self_blocked_ns.zip(function.total_blocked_ns) {
             Some((own, total)) => (own, total),
             None => (function.self_samples, function.total_samples),

@@ -1,18 +1,18 @@
 //! Aligned columns.
 //!
-//! Our own, because lines of reasons run across all columns under a row, and a cell keeps its colour when it is cut;
-//! the table crates for terminals can have one or the other.
+//! Not a table crate for terminals: lines of reasons run across all columns under a row, and a cut cell keeps its
+//! colour; those crates support only one of the two.
 
 use super::{Paragraph, Style, Tone};
 use std::io::{self, Write};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// On which side a column is flush.
+/// The side to which a column is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Text.
+    /// For text.
     Left,
-    /// Figures.
+    /// For figures.
     Right,
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum Align {
 pub(crate) struct Column {
     title: String,
     align: Align,
-    /// Gives way, down to so many columns, when the table is too wide.
+    /// The width to which the column may shrink if the table is too wide.
     shrinks_to: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ impl Column {
         Self { title: title.to_owned(), align: Align::Right, shrinks_to: None }
     }
 
-    /// The same column, cut with `…` down to `least` characters when the table is too wide.
+    /// Lets the column be cut with `…`, down to `least` characters, if the table is too wide.
     pub(crate) fn shrinking(self, least: usize) -> Self {
         Self { shrinks_to: Some(least), ..self }
     }
@@ -50,7 +50,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell with a tone.
+    /// Creates a cell with a tone.
     pub(crate) fn new(tone: Tone, text: impl Into<String>) -> Self {
         Self { text: text.into(), tone }
     }
@@ -77,12 +77,12 @@ pub(crate) struct Table {
 const GAP: usize = 2;
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     pub(crate) fn new(columns: Vec<Column>) -> Self {
         Self { columns, rows: Vec::new() }
     }
 
-    /// Appends a row; missing cells are empty.
+    /// Appends a row; missing cells are left empty.
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(Row::Cells(cells));
     }
@@ -106,7 +106,7 @@ impl Table {
         Ok(())
     }
 
-    /// Width of every column: the widest cell, less what shrinking columns give to fit into `limit`.
+    /// The width of every column: that of its widest cell, minus what shrinking columns lose to fit into `limit`.
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {
         let mut widths: Vec<_> = self.columns.iter().map(|column| column.title.width()).collect();
         for row in &self.rows {
@@ -132,7 +132,7 @@ impl Table {
             let text = cut(&cell.text, width);
             let space = width.saturating_sub(text.width());
             let (before, after) = if column.align == Align::Left { (0, space) } else { (space, 0) };
-            // Spaces are held back until something follows them, so that no line ends in blanks.
+            // Spaces are written only before text, so that no line ends in blanks.
             pending += GAP + before;
             if !text.is_empty() {
                 write!(out, "{}{}", " ".repeat(pending), style.paint(cell.tone, &text))?;
@@ -146,7 +146,7 @@ impl Table {
     }
 }
 
-/// `text` in at most `width` columns, with `…` in place of what was cut.
+/// Cuts `text` to at most `width` columns, with `…` in place of the rest.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

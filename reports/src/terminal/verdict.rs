@@ -8,11 +8,11 @@ use crate::verdict::{Case, RULE, advice, headline, names};
 use fpprof_analysis::Analysis;
 use std::io::{self, Write};
 
-/// Writes which way to take stacks is good enough for the workload; nothing for an analysis without
+/// Writes which way to take stacks is good enough for the workload; writes nothing for an analysis without
 /// [`Analysis::detail`].
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn verdict(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let Some(detail) = &analysis.detail else { return Ok(()) };
     let (all, names) = names(analysis, detail);
@@ -26,10 +26,10 @@ pub fn verdict(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::
     Ok(())
 }
 
-/// Writes the rule of [`verdict`], where that writes anything.
+/// Writes the rule of [`verdict`], if that writes anything.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn rule(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::Result<()> {
     if analysis.detail.is_none() {
         return Ok(());
@@ -53,7 +53,7 @@ fn line(label: &'static str, tone: Tone, finding: &Finding) -> Paragraph {
 mod tests {
     use super::*;
 
-    /// Check that a name that stands among our words cannot command the terminal.
+    /// Check that a name in a sentence cannot control the terminal.
     #[test]
     fn words_are_escaped() {
         let finding = Finding::new(Judgement::Bad).words("of \u{1b}[31mevil only 3 % reach their root");

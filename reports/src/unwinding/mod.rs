@@ -1,4 +1,4 @@
-//! What `fpprof cfi` and `fpprof unwind` print. Their JSON is the model as it is ([`crate::json::value`]).
+//! The output of `fpprof cfi` and `fpprof unwind`. Their JSON is the model itself ([`crate::json::value`]).
 
 mod row;
 mod stacks;

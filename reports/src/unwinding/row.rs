@@ -5,10 +5,10 @@ use crate::terminal::{Paragraph, Style, Tone};
 use fpprof_analysis::cfi::ExplainedRow;
 use std::io::{self, Write};
 
-/// Writes a row: where it stands, what it covers, and one line for each rule.
+/// Writes a row: its section and place, its address range, and one line per rule.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn row(row: &ExplainedRow, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let registers = row.registers.iter().map(|register| register.name.len()).max().unwrap_or(0);
     let indent = registers.max("return address".len()) + 2;

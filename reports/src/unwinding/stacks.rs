@@ -8,7 +8,7 @@ use std::io::{self, Write};
 /// Writes every thread: how its stack ends, then its frames, leaf first, each with how it was found.
 ///
 /// # Errors
-/// Those of the writer.
+/// If the writer fails.
 pub fn stacks(unwound: &UnwoundCore, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let mut line = Paragraph::new("", 0);
     line.part(Tone::Dim, shown(&unwound.arch));
@@ -52,7 +52,7 @@ fn stack(thread: &ThreadOut, style: &Style, out: &mut impl Write) -> io::Result<
 }
 
 fn frame_lines(number: usize, frame: &FrameOut, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    // What is inlined stands above the function it is inlined into, the innermost first.
+    // Inlined functions stand above the function they are inlined into, the innermost first.
     for name in frame.inlined.iter().rev() {
         let text = format!("{:<3} {:18} {} (inlined)", "", "", shown(name));
         writeln!(out, "  {}", style.paint(Tone::Dim, &text))?;

@@ -10,7 +10,7 @@ fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Check the words for a row, with a hostile function name.
+/// Check the text of a row with a hostile function name.
 #[test]
 fn rows_are_told() {
     let explained = ExplainedRow {
@@ -45,7 +45,7 @@ as readelf      CFA=rbp+16, rbp=c-16, ra=c-8
     assert!(told.contains("undefined (no caller)") && told.contains("signal frame"), "{told}");
 }
 
-/// Check the words for threads, and that JSON gives the same model back.
+/// Check the text of threads, and that JSON parses back to the same model.
 #[test]
 fn stacks_are_told() {
     let frame = |address, symbol: Option<&str>, found: &str| FrameOut {

@@ -1,4 +1,4 @@
-//! What verdicts are made from, what speaks against their reference, and the sizes they speak of.
+//! The basis of verdicts: its figures, doubts about the reference, and the chunk sizes it names.
 
 use super::names::Named;
 use super::rule::{MIN_GOOD, is_good, is_judged, is_large};
@@ -8,12 +8,12 @@ use fpprof_analysis::accuracy::{Agreement, ChunkSizes, Relation};
 use fpprof_analysis::detail::Details;
 use fpprof_analysis::experiment::StackEnds;
 
-/// Per cent of the stacks that a size is looked for.
+/// Shares of stacks, in per cent, for which a chunk size is computed.
 pub(crate) const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
-/// Unwinders of others, whose stacks of the same samples can speak against ours.
+/// Third-party unwinders, whose stacks of the same samples can contradict ours.
 const EXTERNAL_UNWINDERS: [&str; 2] = ["elfutils", "libunwind"];
 
-/// What verdicts are made from.
+/// The basis of a verdict.
 #[derive(Debug, Clone)]
 pub(crate) struct Case<'a> {
     pub(crate) analysis: &'a Analysis,
@@ -21,24 +21,25 @@ pub(crate) struct Case<'a> {
     pub(crate) other: Option<&'a str>,
     pub(crate) all: &'a Named,
     pub(crate) names: &'a [Named],
-    /// What speaks against the reference, in words. Where anything does, there is no verdict.
+    /// Reasons to doubt the reference, in words. If there is any, there is no verdict.
     pub(crate) doubts: Vec<String>,
 }
 
 impl<'a> Case<'a> {
-    /// Of an analysis with the detail that its verdict needs, and what [`names`](super::names) makes of them.
+    /// Builds the case of an analysis from the detail that a verdict needs, and from the result of
+    /// [`names`](super::names).
     pub(crate) fn new(analysis: &'a Analysis, detail: &'a Details, all: &'a Named, names: &'a [Named]) -> Self {
         let (reference, other) = (detail.stacks.reference.as_str(), detail.stacks.other.as_deref());
         let case = Self { analysis, reference, other, all, names, doubts: Vec::new() };
         Self { doubts: doubts(&case), ..case }
     }
 
-    /// What is asked for a share of good stacks: all samples together, and the large process names.
+    /// The names that must have the required share of good stacks: all samples together, and the large process names.
     pub(super) fn judged(&self) -> impl Iterator<Item = &'a Named> {
         self.names.iter().filter(|named| is_judged(named.samples, self.all.samples)).chain(std::iter::once(self.all))
     }
 
-    /// The process names that are spoken of.
+    /// The process names that the verdict mentions.
     pub(crate) fn large(&self) -> impl Iterator<Item = &'a Named> {
         let all = self.all.samples;
         self.names.iter().filter(move |named| is_large(named.samples, all))
@@ -49,7 +50,8 @@ impl<'a> Case<'a> {
         self.all.ends.get(strategy)
     }
 
-    /// Whether the other is as good as the reference asks for; `None` where there is no other, or no telling.
+    /// Whether the other strategy is good enough compared with the reference; `None` if there is none, or if the
+    /// reference is in doubt.
     pub(crate) fn other_is_right(&self) -> Option<bool> {
         let other = self.other.filter(|_| self.doubts.is_empty())?;
         let is_right = |named: &Named| {
@@ -60,7 +62,7 @@ impl<'a> Case<'a> {
         Some(self.all.compared() > 0 && self.judged().all(is_right))
     }
 
-    /// The smallest chunk that is good enough for all that is judged; `None` where the recording does not tell.
+    /// The smallest chunk that is good enough for all judged names; `None` if the recording does not show one.
     pub(crate) fn chunk(&self) -> Option<u64> {
         if self.all.sizes.samples == 0 || !self.doubts.is_empty() {
             return None;
@@ -69,14 +71,14 @@ impl<'a> Case<'a> {
         judged.map(|named| smallest(&named.sizes, MIN_GOOD)).try_fold(0, |most, size| Some(size?.max(most)))
     }
 
-    /// Bytes copied a sample and a minute with chunks of this size.
+    /// Bytes copied per sample and per minute with chunks of this size.
     pub(crate) fn copied(&self, chunk: u64) -> (f64, f64) {
         let summary = &self.analysis.summary;
         let mean = self.all.sizes.mean_copied_at(chunk);
         (mean, mean * per_minute(summary.n_shown(), summary.shown_duration_s()))
     }
 
-    /// Samples lost or dropped, and all that should be there.
+    /// The number of samples lost or dropped, and of all that should have been recorded.
     pub(crate) fn lost(&self) -> (u64, u64) {
         let summary = &self.analysis.summary;
         let lost = summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n));
@@ -89,7 +91,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A strategy in words.
+/// A strategy's name in prose.
 pub(crate) fn strategy_words(name: &str) -> &str {
     match name {
         "fp" => "frame pointers",
@@ -100,26 +102,27 @@ pub(crate) fn strategy_words(name: &str) -> &str {
     }
 }
 
-/// The smallest chunk that completes so many per cent of the stacks.
+/// The smallest chunk that completes the given share of the stacks.
 pub(crate) fn smallest(sizes: &ChunkSizes, percent: u8) -> Option<u64> {
     sizes.smallest_for(f64::from(percent) / 100.0)
 }
 
-/// Samples a minute of a recording of this length.
+/// Samples per minute of a recording of this length.
 pub(crate) fn per_minute(samples: u64, duration_s: f64) -> f64 {
     if duration_s > 0.0 { samples as f64 * 60.0 / duration_s } else { 0.0 }
 }
 
-/// Why one cannot tell by the reference what is right, in words; empty where nothing speaks against it.
+/// Reasons in words why the reference cannot decide what is right; empty if there is none.
 fn doubts(case: &Case<'_>) -> Vec<String> {
-    // Frame pointers alone are no reference: nothing is said of their frames.
+    // Frame pointers alone are no reference: the verdict makes no statement about their frames.
     if case.reference == "fp" {
         return Vec::new();
     }
     [ends_early(case), no_call_before(case)].into_iter().flatten().chain(external_unwinders(case)).collect()
 }
 
-/// The process name, or all of them, with the smallest share of complete stacks by the reference, if that is too small.
+/// The process name, or all of them, with the smallest share of complete stacks by the reference, if that share is too
+/// small.
 fn ends_early(case: &Case<'_>) -> Option<String> {
     let judged = case.judged().filter_map(|named| Some((named, named.ends.get(case.reference)?)));
     let (named, ends) = judged
@@ -139,7 +142,7 @@ fn ends_early(case: &Case<'_>) -> Option<String> {
     ))
 }
 
-/// Whose stacks they are.
+/// The owner of the stacks, in words.
 fn whose(named: &Named) -> String {
     if named.name.is_empty() { "the stacks".to_owned() } else { format!("the stacks of {}", named.name) }
 }
@@ -161,7 +164,7 @@ fn external_unwinders<'a>(case: &Case<'a>) -> impl Iterator<Item = String> + use
     let of_reference =
         move |pair: &&Agreement| pair.reference == reference && EXTERNAL_UNWINDERS.contains(&pair.other.as_str());
     case.analysis.summary.agreements.iter().filter(of_reference).filter_map(|pair| {
-        // A stack that merely ends earlier does not contradict it.
+        // A stack that merely ends earlier is no contradiction.
         let contradictions =
             [Relation::WrongFrame, Relation::ExtraFrame, Relation::LeafCallerMissing, Relation::FrameMissing];
         let n = contradictions

@@ -6,9 +6,9 @@ use crate::figures::{byte_count, bytes, chunk_size, count, nanoseconds, number, 
 use crate::finding::{Finding, Judgement};
 use fpprof_analysis::accuracy::Relation;
 
-/// Functions named as those behind which chains break.
+/// The most functions named after which chains break.
 const MAX_CULPRITS: usize = 3;
-/// Where a share holds, by the rule.
+/// To what a share applies, by the rule.
 const EVERYWHERE: &str = "overall and in every process with 100 or more samples";
 
 /// The rule in words.
@@ -49,8 +49,8 @@ pub(crate) fn headline(case: &Case<'_>) -> Finding {
     }
 }
 
-/// In what share of the reference's stacks callers were found by frame pointers, if in more than may be wrong of a good
-/// reference.
+/// The share of the reference's stacks with callers found by frame pointers, in words, if it is larger than the errors
+/// that a good reference may have.
 fn by_frame_pointers(case: &Case<'_>) -> Option<String> {
     let quality = case.analysis.summary.strategies.get(case.reference)?;
     let kinds =
@@ -100,7 +100,7 @@ fn judgement(case: &Case<'_>) -> Finding {
     }
 }
 
-/// What is not known, why, and what the tables say all the same.
+/// The finding that there is no verdict: why, and what the tables show nevertheless.
 fn unknown(case: &Case<'_>) -> Finding {
     let why = case.doubts.join("; ");
     let words = match case.other {
@@ -117,7 +117,7 @@ fn unknown(case: &Case<'_>) -> Finding {
     Finding::new(Judgement::Bad).words(words)
 }
 
-/// The share of complete stacks, as the table of strategies has it.
+/// The share of complete stacks in words, the same as in the table of strategies.
 fn reaching(case: &Case<'_>, strategy: &str) -> String {
     let ends = case.ends(strategy).cloned().unwrap_or_default();
     share(ends.complete, ends.samples)
@@ -214,7 +214,7 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
     Some(Finding { pieces: [all.pieces, advice.pieces].concat(), ..all })
 }
 
-/// How to ask for the chunk that is good enough, and what it takes.
+/// How to request the chunk that is good enough, and its cost.
 pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
     let chunk = case.chunk().filter(|_| case.other_is_right() != Some(true))?;
     let (sample, minute) = case.copied(chunk);

@@ -1,4 +1,4 @@
-//! What is said of each process name: the processes of a name are one here, as in every verdict of ours.
+//! Figures for each process name: processes with the same name count as one here, as in all verdicts.
 
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{ChunkSizes, Relation};
@@ -6,22 +6,22 @@ use fpprof_analysis::detail::{Details, PairedStacks};
 use fpprof_analysis::experiment::StackEnds;
 use std::collections::BTreeMap;
 
-/// All processes of a name.
+/// All processes with the same name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Named {
     /// The name; empty for all processes.
     pub(crate) name: String,
-    /// Index of the first of them in the detail's list.
+    /// Index of the first of these processes in the detail's list.
     pub(crate) first: usize,
-    /// How many processes.
+    /// Number of processes.
     pub(crate) processes: u64,
-    /// Their samples.
+    /// Number of samples.
     pub(crate) samples: u64,
     /// How their stacks ended, by strategy.
     pub(crate) ends: BTreeMap<String, StackEnds>,
-    /// What the pair's other is to its reference, by samples.
+    /// Samples by the relation of the other strategy's stack to the reference's.
     pub(crate) relations: BTreeMap<Relation, u64>,
-    /// What chunks they need.
+    /// The chunk sizes that their stacks need.
     pub(crate) sizes: ChunkSizes,
 }
 
@@ -31,12 +31,12 @@ impl Named {
         self.relations.values().fold(0, |sum, &n| sum.saturating_add(n))
     }
 
-    /// Samples of a relation.
+    /// The number of samples with the given relation.
     pub(crate) fn n(&self, relation: Relation) -> u64 {
         self.relations.get(&relation).copied().unwrap_or(0)
     }
 
-    /// Samples in which the other lacks frames of the reference, or has wrong ones.
+    /// The number of samples in which the other strategy misses frames of the reference, or has wrong ones.
     pub(crate) fn worse(&self) -> u64 {
         let worse = self.relations.iter().filter(|(relation, _)| relation.is_worse());
         worse.fold(0, |sum, (_, &n)| sum.saturating_add(n))
@@ -56,7 +56,7 @@ impl Named {
     }
 }
 
-/// All processes together, and each name, most samples first.
+/// All processes together, and each process name, most samples first.
 pub(crate) fn names(analysis: &Analysis, detail: &Details) -> (Named, Vec<Named>) {
     let mut by_name: BTreeMap<String, Named> = BTreeMap::new();
     for process in &analysis.summary.processes {

@@ -1,23 +1,23 @@
-//! What every verdict of ours asks of a way to take stacks.
+//! The requirements that all verdicts have for a way to take stacks.
 
-/// Least share of good stacks, per cent.
+/// Minimum share of good stacks, per cent.
 pub(crate) const MIN_GOOD: u8 = 99;
-/// Largest share of samples that may be lost, per cent.
+/// Maximum share of lost samples, per cent.
 pub(crate) const MAX_LOST: f64 = 0.1;
-/// Fewer samples of a process name cannot show [`MIN_GOOD`].
+/// Minimum number of samples of a process name to judge it by [`MIN_GOOD`].
 const MIN_SAMPLES: u64 = 100;
 
-/// Whether enough of them are good.
+/// Whether `part` of `whole` is at least [`MIN_GOOD`] per cent.
 pub(crate) fn is_good(part: u64, whole: u64) -> bool {
     whole == 0 || u128::from(part) * 100 >= u128::from(whole) * u128::from(MIN_GOOD)
 }
 
-/// Whether a process name is spoken of by itself: 1 % of the samples.
+/// Whether a process name is mentioned separately: it has at least 1 % of the samples.
 pub(crate) fn is_large(samples: u64, of: u64) -> bool {
     samples > 0 && u128::from(samples) * 100 >= u128::from(of)
 }
 
-/// Whether [`is_good`] is asked of a process name by itself, beside all of them together.
+/// Whether [`is_good`] is required of a process name separately, in addition to all of them together.
 pub(crate) fn is_judged(samples: u64, of: u64) -> bool {
     is_large(samples, of) && samples >= MIN_SAMPLES
 }
@@ -26,7 +26,7 @@ pub(crate) fn is_judged(samples: u64, of: u64) -> bool {
 mod tests {
     use super::{is_good, is_judged, is_large};
 
-    /// Check where the shares of the rule begin, and that a process name of few samples is spoken of and not judged.
+    /// Check the boundaries of the rule's shares, and that a process name with few samples is mentioned but not judged.
     #[test]
     fn shares_begin_where_the_rule_says() {
         assert!(is_good(99, 100) && is_good(0, 0) && is_good(u64::MAX, u64::MAX));
