@@ -1,4 +1,4 @@
-//! Parses files of other users without privileges.
+//! Parses other users' files without privileges.
 //!
 //! ```text
 //! fpprof (root) ──▶ worker: no capabilities, no new files, no programs
@@ -6,8 +6,9 @@
 //!     └ one socket, the worker's standard input
 //! ```
 //!
-//! A command that has privileges and parses files of others (recordings, ELF files, cores) runs itself a second time. The
-//! second process does the work and can open nothing itself. Without privileges there is one process.
+//! A command that has privileges and parses other users' files (recordings, ELF files, cores) runs itself a second
+//! time. The second process does the work and cannot open any file itself. Without privileges there is only one
+//! process.
 
 mod broker;
 mod client;

@@ -1,19 +1,19 @@
-//! What every run of an experiment shares.
+//! Settings shared by every run of an experiment.
 
 use super::metric::Finder;
 use std::path::PathBuf;
 
-/// What every run of an experiment shares.
+/// Settings shared by every run of an experiment.
 #[derive(Debug)]
 pub(crate) struct RunConfig {
     /// The command.
     pub(crate) command: Vec<String>,
-    /// Samples a second and CPU.
+    /// Samples per second and CPU.
     pub(crate) freq: u64,
-    /// The workload's own figure.
+    /// Extracts the workload's own figure, if requested.
     pub(crate) metric: Option<Finder>,
-    /// Where everything goes.
+    /// The directory of the report and all its files.
     pub(crate) dir: PathBuf,
-    /// Keep the recordings.
+    /// Whether to keep the recordings.
     pub(crate) keep: bool,
 }

@@ -1,10 +1,10 @@
-//! Where an experiment runs, and with which programs.
+//! The machine and the programs of an experiment.
 
 use fpprof_analysis::experiment::{ExperimentEnvironment, Version};
 use std::fs;
 use std::process::Command;
 
-/// Looks at this machine; what cannot be found out is left empty.
+/// Describes this machine; unknown fields are left empty.
 pub(crate) fn look(programs: &[&str]) -> ExperimentEnvironment {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

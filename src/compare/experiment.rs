@@ -1,4 +1,4 @@
-//! All runs of an experiment, and the rows they make.
+//! Runs an experiment, and groups its runs into rows.
 
 use super::config::RunConfig;
 use super::mode::{Mode, PerfMode};
@@ -11,7 +11,7 @@ use fpprof_analysis::experiment::{
 use fpprof_recording::model::CaptureMode;
 use std::process::Command;
 
-/// Which modes, how often, in which order.
+/// The modes, the number of repeats, and the seed of the order.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) modes: Vec<Mode>,
@@ -21,10 +21,10 @@ pub(crate) struct Plan {
     pub(crate) lower_is_better: bool,
 }
 
-/// Runs everything; a run that fails is noted and the rest goes on.
+/// Runs every mode; a failed run is noted and the others continue.
 ///
 /// # Errors
-/// If not a single run worked.
+/// If no run succeeded.
 pub(crate) fn run(config: &RunConfig, plan: &Plan) -> anyhow::Result<Experiment> {
     let mut notes = Vec::new();
     let modes = available(&plan.modes, &mut notes);
@@ -64,7 +64,7 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan) -> anyhow::Result<Experiment>
     Ok(experiment)
 }
 
-/// The modes whose tool is here.
+/// The modes whose tool is installed.
 fn available(modes: &[Mode], notes: &mut Vec<String>) -> Vec<Mode> {
     let has_perf = Command::new("perf").arg("--version").output().is_ok_and(|output| output.status.success());
     let (here, gone): (Vec<_>, Vec<_>) = modes.iter().partition(|mode| has_perf || !matches!(mode, Mode::Perf(_)));
@@ -95,8 +95,8 @@ fn metric(config: &RunConfig, plan: &Plan) -> Option<Metric> {
     Some(Metric { name: plan.metric_name.clone(), unit: String::new(), regex, better_when })
 }
 
-/// The programs whose versions matter: perf where it takes part, the command itself, and, since the command is often
-/// a script around them, nbdkit and fio where they are installed.
+/// The environment with the versions that matter: perf if it takes part, the command itself, and, since the command is
+/// often a script around them, nbdkit and fio if installed.
 fn environment(config: &RunConfig, modes: &[Mode]) -> ExperimentEnvironment {
     let mut programs = Vec::new();
     if modes.iter().any(|mode| matches!(mode, Mode::Perf(_))) {

@@ -1,4 +1,4 @@
-//! The workload's own figure, found in what it prints.
+//! The workload's own figure, extracted from its output.
 
 use regex_lite::Regex;
 
@@ -9,10 +9,10 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    /// `pattern` holds one group in parentheses: the number.
+    /// Creates a finder from a `pattern` with one group in parentheses: the number.
     ///
     /// # Errors
-    /// What is wrong with the pattern.
+    /// If the pattern is invalid; the error says why.
     pub(crate) fn new(pattern: &str) -> Result<Self, String> {
         let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
         if regex.captures_len() != 2 {
@@ -26,10 +26,10 @@ impl Finder {
         self.regex.as_str()
     }
 
-    /// The figure in the last line that has one; programs print their totals last.
+    /// Returns the figure of the last match; programs print their totals last.
     ///
     /// # Errors
-    /// Why there is none, in words for a report.
+    /// If there is none; the error says why, in words for a report.
     pub(crate) fn find(&self, output: &str) -> Result<f64, String> {
         let last = self.regex.captures_iter(output).last();
         let text = last.as_ref().and_then(|found| found.get(1)).map(|group| group.as_str());
@@ -43,7 +43,7 @@ impl Finder {
 mod tests {
     use super::*;
 
-    /// Check that the last figure counts, with or without separators.
+    /// Check that the last figure is used, with or without separators.
     #[test]
     fn the_last_figure_counts() {
         let finder = Finder::new(r"([0-9.,]+) IOPS").unwrap();
@@ -52,7 +52,7 @@ mod tests {
         assert!(finder.find("0 IOPS").is_err());
     }
 
-    /// Check that a pattern without its one group is refused.
+    /// Check that a pattern without exactly one group is refused.
     #[test]
     fn a_pattern_needs_one_group() {
         assert!(Finder::new("IOPS").is_err());

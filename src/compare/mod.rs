@@ -1,4 +1,4 @@
-//! The experiment: one command under every mode, interleaved and repeated, perf beside us.
+//! The experiment: runs one command under every mode, interleaved and repeated, with perf for comparison.
 
 pub(crate) mod config;
 mod environment;

@@ -1,4 +1,4 @@
-//! The modes of an experiment: nothing, ours, or perf's.
+//! The modes of an experiment: no profiler, fpprof, or perf.
 
 use crate::values;
 use fpprof_recording::model::CaptureMode;
@@ -7,9 +7,9 @@ use std::fmt;
 /// One row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// The command alone: what all slow-downs are measured against.
+    /// The command alone: the baseline of all slow-downs.
     None,
-    /// The same once more: what two equal modes differ by.
+    /// The baseline again: shows how much two equal modes differ.
     NoneAgain,
     /// `fpprof record`.
     Fpprof(CaptureMode),
@@ -26,7 +26,7 @@ pub(crate) enum PerfMode {
     Dwarf(u32),
 }
 
-/// Largest chunk perf can take: the size is a `u16` and must be a multiple of 8.
+/// Largest chunk that perf supports: the size is a `u16` and must be a multiple of 8.
 ///
 /// # Sources
 /// `perf_sample_ustack_size` in the kernel's `kernel/events/core.c`.
@@ -45,7 +45,7 @@ impl fmt::Display for Mode {
 }
 
 impl Mode {
-    /// What `--call-graph` is given.
+    /// The value of `--call-graph`.
     pub(crate) fn call_graph(self) -> Option<String> {
         match self {
             Self::None | Self::NoneAgain => None,
@@ -55,13 +55,13 @@ impl Mode {
         }
     }
 
-    /// A name for files.
+    /// The mode's name in file names.
     pub(crate) fn slug(self) -> String {
         self.to_string().replace([' ', ','], "-")
     }
 }
 
-/// The strategy a mode's stacks are judged by.
+/// The strategy by which a perf mode's stacks are judged.
 pub(crate) fn perf_strategy(mode: PerfMode) -> &'static str {
     match mode {
         PerfMode::Fp => "fp",
@@ -69,13 +69,13 @@ pub(crate) fn perf_strategy(mode: PerfMode) -> &'static str {
     }
 }
 
-/// What can be typed: a comma separates modes.
+/// Valid modes, for error messages; a comma separates modes.
 const MODES: &str = "none, none-again, fp, dwarf:BYTES, both:BYTES, cfi:BYTES, perf:fp or perf:dwarf:BYTES";
 
-/// One of [`MODES`].
+/// Parses one of [`MODES`].
 ///
 /// # Errors
-/// What is wrong, and what can be typed instead.
+/// If the text is no mode; the error names the valid ones.
 pub(crate) fn parse(text: &str) -> Result<Mode, String> {
     match text {
         "none" => return Ok(Mode::None),
@@ -99,7 +99,7 @@ pub(crate) fn parse(text: &str) -> Result<Mode, String> {
     }
 }
 
-/// As `record` takes it, but what is expected of an unknown name are modes.
+/// Parses the argument as `record` does, but lists modes in the error for an unknown name.
 fn call_graph(text: &str) -> Result<CaptureMode, String> {
     let unknown = |error: String| match error.starts_with("expected") {
         true => format!("unknown mode; expected {MODES}"),
@@ -112,7 +112,8 @@ fn call_graph(text: &str) -> Result<CaptureMode, String> {
 mod tests {
     use super::*;
 
-    /// Check that an unknown mode is told which there are, and a bad size what is wrong with it.
+    /// Check that the error for an unknown mode lists the valid ones, and that the error for a bad size names the
+    /// problem.
     #[test]
     fn unknown_modes_are_told_all() {
         for text in ["zz", "perf:zz"] {
@@ -121,7 +122,7 @@ mod tests {
         assert!(parse("dwarf:1").is_err_and(|error| error.contains("cannot copy 1 bytes")));
     }
 
-    /// Check that every spelling gives its mode, and that a mode's name is what `--call-graph` takes.
+    /// Check that every spelling gives its mode, and that a mode's name is a valid value of `--call-graph`.
     #[test]
     fn modes_are_parsed() {
         assert_eq!(parse("none"), Ok(Mode::None));
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(parse("both:64K").map(|mode| mode.to_string()), Ok("both,65536".to_owned()));
     }
 
-    /// Check that what perf cannot do is refused.
+    /// Check that modes perf does not support are refused.
     #[test]
     fn perfs_limits_are_known() {
         assert!(parse("perf:both").is_err());

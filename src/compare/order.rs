@@ -1,9 +1,9 @@
-//! The order of runs: every repeat runs every mode once, in an order of its own.
+//! The order of runs: every repeat runs every mode once, in a new random order.
 
 /// A shuffled order of `0..n` for one repeat.
 ///
-/// The same seed gives the same orders, so that an experiment can be run again. Shuffling within a repeat keeps a
-/// drift of the machine (temperature, neighbours) from falling on one mode.
+/// The same seed gives the same orders, so that an experiment can be repeated. Shuffling within a repeat keeps a drift
+/// of the machine (temperature, neighbours) from affecting only one mode.
 ///
 /// # Sources
 /// Fisher and Yates (1938), in Durstenfeld's form (1964).
@@ -18,7 +18,8 @@ pub(crate) fn shuffled(n: usize, seed: u64, repeat: u64) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Check that an order holds every mode once, differs between repeats and repeats with its seed.
+    /// Check that an order contains every mode once, differs between repeats, and depends only on the seed and the
+    /// repeat.
     #[test]
     fn orders_are_permutations() {
         let orders: Vec<_> = (0..6).map(|repeat| shuffled(9, 42, repeat)).collect();

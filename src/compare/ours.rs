@@ -1,4 +1,4 @@
-//! What a recording of ours says of its run.
+//! The figures of a run from its fpprof recording.
 
 use super::config::RunConfig;
 use super::watch::Watched;
@@ -13,10 +13,10 @@ use fpprof_reports::page;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The page of the first round's recording with both kinds of stack.
+/// File name of the page of the first repeat's recording with both kinds of stack.
 pub(super) const STACKS: &str = "stacks.html";
 
-/// Fills the figures of one run from its recording; draws its flame graphs in the first round.
+/// Fills in the figures of one run from its recording, and draws its flame graphs in the first repeat.
 ///
 /// # Errors
 /// If the recording cannot be read or a picture cannot be drawn.
@@ -42,7 +42,7 @@ pub(crate) fn fill(
     run.dropped = Measured::Value(summary.dropped);
     run.lost_chunks = Measured::Value(summary.lost_gaps);
     let cost = summary.cost.as_ref();
-    // Processes that parse for the recorder are not among its threads.
+    // Processes that parse for the recorder are not among its threads, so their time is added.
     run.collector_cpu_s = Measured::Value(watched.own_cpu_s + cost.map_or(0.0, |cost| cost.parser_cpu_s));
     let cut = "the recording ends early";
     run.collector_stop_cpu_s = Measured::or_missing(cost.map(|cost| cost.stop_cpu_s), cut);
@@ -62,7 +62,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// The strategies a mode is judged by, the main one first.
+/// The strategies by which a mode is judged, the main one first.
 fn strategies(mode: CaptureMode) -> &'static [&'static str] {
     match mode {
         CaptureMode::Fp => &["fp"],

@@ -1,4 +1,4 @@
-//! What a recording of perf's says of its run.
+//! The figures of a run from its perf recording.
 
 use super::mode::{PerfMode, perf_strategy};
 use super::perf_script::{self, Outermost};
@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// Fills the figures of one run from its perf.data.
+/// Fills in the figures of one run from its perf.data.
 ///
 /// # Errors
 /// If the file cannot be read or perf cannot unwind it.
@@ -23,7 +23,7 @@ pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mu
     let imported = import(recording, &converted)?;
     let bytes = fs::metadata(recording).with_context(|| format!("reading {}", recording.display()))?.len();
     run.bytes = Measured::Value(bytes);
-    // Their sum would make a balance that cannot fail.
+    // The sum of recorded and lost would be a balance that cannot fail.
     let uncounted = "perf counts what it recorded and lost, not the ticks that fired";
     run.fired = Measured::missing(uncounted);
     run.recorded = Measured::Value(imported.samples);
@@ -47,7 +47,8 @@ fn import(perf_file: &Path, converted: &Path) -> anyhow::Result<Imported> {
     perf_data(BufReader::new(input), output).with_context(|| perf_file.display().to_string())
 }
 
-/// Frame-pointer chains are in the file as the kernel walked them; with copied stacks perf itself has to unwind.
+/// Judges the stacks of a perf recording. Frame-pointer chains are in the file as the kernel walked them; copied stacks
+/// are unwound by perf itself.
 fn judged(mode: PerfMode, perf_file: &Path, converted: &Path) -> anyhow::Result<Stacks> {
     let strategy = perf_strategy(mode).to_owned();
     let (processes, unwound_by) = match mode {
@@ -72,7 +73,7 @@ fn chains(converted: &Path) -> anyhow::Result<BTreeMap<String, StackEnds>> {
     Ok(processes)
 }
 
-/// One judge for each file, made when first needed.
+/// One judge per file, created on first use.
 #[derive(Debug, Default)]
 struct Judges(HashMap<PathBuf, Option<OutermostJudge>>);
 

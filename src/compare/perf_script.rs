@@ -1,4 +1,4 @@
-//! perf's own stacks, as `perf script` prints them, so that perf is judged by what perf unwound.
+//! perf's own stacks, from the output of `perf script`, so that perf is judged by its own unwinding.
 
 use anyhow::Context as _;
 use fpprof_analysis::experiment::StackEnds;
@@ -14,15 +14,15 @@ pub(crate) struct Outermost {
     pub(crate) file_offset: u64,
 }
 
-/// What perf's stacks that do not reach a root are booked under: perf gives no reason.
+/// The reason recorded for perf's stacks that do not reach a root: perf gives none.
 const UNLABELLED: &str = "unlabelled";
-/// Booked for samples for which perf has no user frame at all.
+/// The reason recorded for samples without any user frame.
 const NO_USER_FRAME: &str = "no_user_frame";
 
-/// First address of the upper half, where the kernel lives on x86-64.
+/// Start of the upper half of the address space, the kernel's on x86-64.
 const KERNEL_START: u64 = 1 << 63;
 
-/// Lets perf unwind a file and counts, by process name, the stacks whose outermost frame `is_root`.
+/// Lets perf unwind a file, and counts by process name the stacks whose outermost frame satisfies `is_root`.
 ///
 /// # Errors
 /// If perf cannot be run or fails.
@@ -67,14 +67,14 @@ fn read(mut input: impl BufRead) -> anyhow::Result<Outer> {
     }
 }
 
-/// `COMM PID/TID TIME:`; the comm may itself hold spaces.
+/// The comm of a line `COMM PID/TID TIME:`; the comm itself may contain spaces.
 fn comm(line: &str) -> Option<String> {
     let (rest, _time) = line.trim().rsplit_once(char::is_whitespace)?;
     let (comm, _ids) = rest.trim_end().rsplit_once(char::is_whitespace)?;
     Some(comm.trim().to_owned())
 }
 
-/// `OFFSET SYMBOL (FILE)`: perf prints user addresses as offsets in their file; `None` for a kernel frame.
+/// Parses `OFFSET SYMBOL (FILE)`: perf prints user addresses as offsets in their file; `None` for a kernel frame.
 fn frame(line: &str) -> Option<Outermost> {
     let line = line.trim();
     let file_offset = u64::from_str_radix(line.split_whitespace().next()?, 16).ok()?;
@@ -113,7 +113,7 @@ fio 1/1  1702.7:
 	ffffffff815cc52a kvfree_call_rcu ([kernel.kallsyms])
 ";
 
-    /// Check that the outermost user frame decides, and that samples without one are counted apart.
+    /// Check that the outermost user frame decides, and that samples without one are counted separately.
     #[test]
     fn the_outermost_user_frame_decides() {
         let stacks = read(PRINTED.as_bytes()).unwrap();

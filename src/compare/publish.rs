@@ -1,4 +1,4 @@
-//! The files of a report.
+//! Writes the files of a report.
 
 use super::ours::STACKS;
 use crate::output;
@@ -9,7 +9,7 @@ use fpprof_reports::{experiment, json};
 use std::fs;
 use std::path::Path;
 
-/// Writes results.json, report.md and report.html into `dir`, prints the table, and says how to look at the page.
+/// Writes results.json, report.md and report.html into `dir`, prints the table, and says how to open the page.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -28,7 +28,7 @@ pub(crate) fn write(results: &Experiment, dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page of the first round's recording with both kinds of stack; `None` if there was none.
+/// The page of the first repeat's recording with both kinds of stack; `None` if there was none.
 fn recording(results: &Experiment, dir: &Path) -> anyhow::Result<Option<String>> {
     let is_first =
         |row: &ExperimentRow| row.method == ExperimentMethod::Both && row.runs.iter().any(|run| run.repeat == 0);

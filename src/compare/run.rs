@@ -1,4 +1,4 @@
-//! One run of one mode: start it, watch it, and make a row's raw values of what it left behind.
+//! One run of one mode: starts it, measures it, and reads the raw values from its recording.
 
 use super::config::RunConfig;
 use super::mode::Mode;
@@ -11,13 +11,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Words for a figure nobody records.
+/// The reason for missing figures in a mode without a profiler.
 pub(crate) const NO_PROFILER: &str = "this mode makes no recording";
 
 /// Runs `mode` once.
 ///
 /// # Errors
-/// If the command failed or its recording cannot be read; the caller notes it and goes on.
+/// If the command failed or its recording cannot be read; the caller notes it and continues.
 pub(crate) fn run(config: &RunConfig, mode: Mode, repeat: u32) -> anyhow::Result<Run> {
     let name = format!("{}-{}", mode.slug(), repeat + 1);
     let recording = config.dir.join("recordings").join(&name);
@@ -64,7 +64,7 @@ fn command(config: &RunConfig, mode: Mode, recording: &Path, output: &Path) -> a
     Ok(command)
 }
 
-/// What is known of a run before its recording is looked at.
+/// The figures of a run that need no recording.
 fn bare(config: &RunConfig, repeat: u32, watched: &Watched, printed: &str) -> Run {
     let metric = match &config.metric {
         Some(finder) => finder.find(printed).map_or_else(Measured::missing, Measured::Value),

@@ -1,4 +1,4 @@
-//! Runs a process to its end and says what it cost, by the same means whichever profiler it is.
+//! Runs a process to its end and measures its cost, in the same way for every profiler.
 
 use anyhow::Context as _;
 use rustix::process::{Pid, WaitId, WaitIdOptions};
@@ -7,21 +7,21 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a profiler process cost, its children excluded.
+/// The cost of a profiler process, its children excluded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watched {
-    /// How it ended.
+    /// The exit status.
     pub(crate) status: ExitStatus,
-    /// CPU of the process itself with all its threads, its children excluded, seconds; in steps of 1/100 s.
+    /// CPU time of all threads of the process, its children excluded, in seconds; the resolution is 1/100 s.
     pub(crate) own_cpu_s: f64,
-    /// Largest resident set seen, bytes; looked at every 20 ms.
+    /// Peak resident set in bytes, sampled every 20 ms.
     pub(crate) max_rss_bytes: u64,
-    /// When it was started, and when it had ended.
+    /// The times of its start and its end.
     pub(crate) times: (Instant, Instant),
 }
 
 impl Watched {
-    /// Wall time, seconds.
+    /// Wall time in seconds.
     pub(crate) fn wall_s(&self) -> f64 {
         (self.times.1 - self.times.0).as_secs_f64()
     }
@@ -29,13 +29,13 @@ impl Watched {
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts `command`, waits for its end and measures it.
+/// Runs `command` to its end and measures it.
 ///
-/// The CPU time is read while the ended process still waits to be reaped: `/proc/PID/stat` then holds its own time
-/// without its children's, which `wait4` would add.
+/// The CPU time is read before the process is reaped: `/proc/PID/stat` then has its own time without its children's,
+/// which `wait4` would include.
 ///
 /// # Errors
-/// If it cannot be started or its figures cannot be read.
+/// If the command cannot be started or its figures cannot be read.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<Watched> {
     let program = command.get_program().to_string_lossy().into_owned();
     let start = Instant::now();
@@ -54,14 +54,14 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<Watched> {
     Ok(Watched { status, own_cpu_s, max_rss_bytes, times: (start, end) })
 }
 
-/// Waits for the child's end; it is left to be reaped.
+/// Waits for the child to exit without reaping it.
 fn await_end(child: &Child) -> anyhow::Result<()> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     rustix::process::waitid(WaitId::Pid(Pid::from_child(child)), options).context("waitid")?;
     Ok(())
 }
 
-/// The largest peak seen, bytes.
+/// Samples the process's memory until `is_over`; returns the largest peak in bytes.
 fn watch_memory(pid: u32, is_over: &AtomicBool) -> u64 {
     let mut max_bytes = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -71,14 +71,14 @@ fn watch_memory(pid: u32, is_over: &AtomicBool) -> u64 {
     max_bytes
 }
 
-/// `VmHWM` of `/proc/PID/status`, bytes; `None` once the memory is gone.
+/// `VmHWM` of `/proc/PID/status` in bytes; `None` once the process has released its memory.
 fn peak_rss_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// `utime + stime` of `/proc/PID/stat` (fields 14 and 15), seconds.
+/// `utime + stime` of `/proc/PID/stat` (fields 14 and 15) in seconds.
 fn own_cpu_s(pid: u32) -> anyhow::Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = cpu_ticks(&stat).with_context(|| format!("unexpected /proc/{pid}/stat: {stat}"))?;
@@ -86,7 +86,8 @@ fn own_cpu_s(pid: u32) -> anyhow::Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The comm in parentheses may itself hold spaces and parentheses, so fields count from the last one.
+/// Parses `utime + stime`. The comm in parentheses may itself contain spaces and parentheses, so fields are counted
+/// from the last one.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(cpu_ticks("7 (x"), None);
     }
 
-    /// Check that a busy child's time is found and that its own children's is not.
+    /// Check that a busy child's CPU time is counted, and that of its own children is not.
     #[test]
     fn counts_a_process_without_its_children() {
         let burn = "end=$(($(date +%s%N) + 300000000)); while [ $(date +%s%N) -lt $end ]; do :; done";

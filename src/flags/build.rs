@@ -1,4 +1,4 @@
-//! Builds: objects once for each flag set, then one link for each layout, then copies.
+//! Builds programs: objects once per flag set, then one link per layout, then copies.
 
 use super::identity::{Files, fnv};
 use super::manifest::{Flags, Manifest, PREPARED, Program};
@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How layouts are made, in words.
+/// The method of varying layouts, in words.
 pub(super) const LLD: &str = "functions and object files shuffled by lld";
-/// Likewise without lld.
+/// The method without lld.
 pub(super) const OBJECTS: &str = "object files shuffled (lld is not installed, functions stay in their order)";
 
-/// The file that says what a build was made of, beside its binaries, once it is finished.
+/// The file that records a finished build's inputs, next to its binaries.
 pub(super) const MADE: &str = "made.json";
 
-/// What a finished build was made of. A build whose own differs is made again.
+/// The inputs of a finished build. A build whose inputs differ is made again.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Made {
     compile: String,
     link: String,
-    /// What its flag set prepared.
+    /// The flag set's `prepare` commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     prepare: Option<String>,
     compiler: String,
@@ -36,26 +36,26 @@ struct Made {
 }
 
 impl Made {
-    /// Whether both have the same objects.
+    /// Whether two builds have the same objects.
     fn compiles_as(&self, other: &Self) -> bool {
         self.compile == other.compile && self.compiler == other.compiler
     }
 }
 
-/// Whether what was compiled of these files is there and finished, so that linking is all that is left to do.
+/// Whether the objects of these files are complete and current, so that only linking remains.
 fn has_objects(dir: &Path, made: &Made, digest: &str) -> bool {
     let is_of_now = |files: Files| files.digest == digest;
     Store::read::<Made>(&dir.join(MADE)).is_some_and(|before| before.compiles_as(made))
         && Store::read::<Files>(&dir.join(Files::FILE)).is_none_or(is_of_now)
 }
 
-/// What the first binary of a build is, as text: that of the first layout, however many there are.
+/// Identifies the first binary of a build as text: that of the first layout, however many there are.
 pub(super) fn first_binary(dir: &Path) -> Option<String> {
     let made = Store::read::<Made>(&dir.join(MADE))?;
     serde_json::to_string(&Made { layouts: 1, copies: 1, ..made }).ok()
 }
 
-/// Takes a finished build's binaries away, its objects left: it is finished no more.
+/// Removes a finished build's binaries but keeps its objects: the build no longer counts as finished.
 fn clear_binaries(dir: &Path) -> anyhow::Result<()> {
     fs::remove_file(dir.join(MADE)).with_context(|| format!("clearing {}", dir.display()))?;
     for entry in fs::read_dir(dir).with_context(|| format!("clearing {}", dir.display()))?.flatten() {
@@ -66,7 +66,7 @@ fn clear_binaries(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What every build of an evaluation shares.
+/// State shared by all builds of an evaluation.
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
     pub(super) store: &'a Store,
@@ -75,7 +75,7 @@ pub(super) struct Builder<'a> {
     pub(super) layout: &'static str,
 }
 
-/// Where a program's code comes from.
+/// The sources of a program.
 #[derive(Debug)]
 pub(super) struct Sources {
     /// `{src}`, `{src2}`, …
@@ -85,8 +85,8 @@ pub(super) struct Sources {
 }
 
 impl Builder<'_> {
-    /// Builds the binaries of an arm, unless they are there already. Gives `true` if they are and did not say of which
-    /// files: those of now are noted.
+    /// Builds the binaries of an arm, unless they are already there. Returns `true` if they are, but had not recorded
+    /// the digest of their files; the current digest is recorded then.
     pub(super) fn arm(
         &self,
         program: &Program,
@@ -146,7 +146,7 @@ impl Builder<'_> {
         let mut objects = objects.to_vec();
         fastrand::Rng::with_seed(seed).shuffle(&mut objects);
         let objects: Vec<_> = objects.iter().map(|path| quoted(path.as_os_str())).collect();
-        // lld takes a positive 32-bit seed.
+        // lld needs a positive 32-bit seed.
         let lld = format!("-fuse-ld=lld '-Wl,--shuffle-sections=.text*={}'", (seed & 0x7fff_fffe) + 1);
         let first = dir.join(binary_name(layout.saturating_mul(self.manifest.copies)));
         let command = link
@@ -162,7 +162,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A link command with the linker flags of a flag set behind `{layout}`.
+    /// The link command with a flag set's linker flags inserted after `{layout}`.
     fn with_ldflags(&self, link: &str, flags: &Flags) -> String {
         let Some(ldflags) = &flags.ldflags else { return link.to_owned() };
         let prepared = quoted(prepared(self.store, flags).as_os_str());
@@ -178,19 +178,19 @@ impl Builder<'_> {
         text
     }
 
-    /// A seed for one layout: different for every arm, the same in every run.
+    /// The seed of a layout: different for every arm, the same in every run.
     fn seed(&self, program: &str, arm: &Arm, layout: u32) -> u64 {
         let text = format!("{} {program} {} {} {layout}", self.manifest.seed, arm.flags, arm.again);
         fnv(text.as_bytes())
     }
 }
 
-/// Names of binaries are of one length: a longer name moves the stack.
+/// The file name of a binary. All have the same length, since a longer name would move the stack.
 pub(super) fn binary_name(index: u32) -> String {
     format!("bin-{index:02}")
 }
 
-/// Object files, in the order of their names.
+/// Object files, sorted by name.
 fn objects(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
     let mut objects: Vec<_> = entries

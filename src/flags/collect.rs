@@ -1,4 +1,4 @@
-//! From the directory to what the analysis takes.
+//! Collects the raw results for the analysis from the evaluation's directory.
 
 use super::manifest::Manifest;
 use super::plan::{Fact, Plan};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-/// Everything that is finished, as of now.
+/// Collects all finished results so far.
 pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
     let plan: Plan = Store::read(&store.path("manifest.json")).context("cannot read manifest.json")?;
     let environment: FlagsEnvironment = Store::read(&store.path("environment.json")).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
             programs.push(RawProgram { name: name.clone(), arms, results, times });
         }
     }
-    // Both arms of an A/A comparison are of one name.
+    // Both arms of an A/A comparison have the same name, so their messages are deduplicated.
     let mut said = HashSet::new();
     missing.retain(|what| said.insert(what.clone()));
     Ok(Raw { environment, method: method(&plan.manifest, &plan), flag_sets: plan.flag_sets, programs, missing })
@@ -56,7 +56,7 @@ fn method(manifest: &Manifest, plan: &Plan) -> FlagsMethod {
     }
 }
 
-/// Sizes and static audit of a binary.
+/// Measures the sizes of a binary and audits it statically.
 pub(super) fn binary(path: &Path) -> anyhow::Result<ArmResult> {
     let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
     let audit =

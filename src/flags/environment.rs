@@ -1,10 +1,10 @@
-//! Where an evaluation runs.
+//! The environment of an evaluation.
 
 use fpprof_analysis::flags::FlagsEnvironment;
 use std::fs;
 use std::process::Command;
 
-/// Looks at this machine; what cannot be found out is left empty.
+/// Describes this machine; unknown fields are left empty.
 pub(super) fn look() -> FlagsEnvironment {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let os_release = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -32,8 +32,8 @@ pub(super) fn version(program: &str) -> Option<String> {
     output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// Puts our session above others in the scheduler's eyes, where it is our own and we may. Priorities by `nice` count
-/// within a session only.
+/// Raises the scheduling priority of our session over other sessions, if it is our own and we are permitted. `nice`
+/// only takes effect within a session.
 ///
 /// # Sources
 /// `sched(7)`, "The autogroup feature".

@@ -1,8 +1,8 @@
-//! What programs are made of, so that results of one thing are not mixed with those of another.
+//! Identifies the files that programs are built from, so that results of different versions are not mixed.
 //!
-//! Commands of a manifest name files of its directory (`{here}/drivers/rec.c`). A changed one makes builds stale, and with
-//! them what was found out about them. Builds of versions that did not note their files are taken to be of the files as
-//! they are when they are first seen again.
+//! Commands of a manifest name files of its directory (`{here}/drivers/rec.c`). If one changes, builds and their
+//! results become stale. A build by an fpprof version that did not record its files is assumed to come from the files
+//! as they are when it is first seen again.
 
 use super::manifest::{Manifest, Program};
 use anyhow::Context as _;
@@ -12,39 +12,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// Files that are looked into; a program that names more is compared by its first ones.
+/// The most files read per program; a program that names more is compared by its first ones.
 const MAX_FILES: usize = 20_000;
 
-/// Of what files a build is.
+/// The digest of the files that a build was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Files {
     pub(super) digest: String,
-    /// Noted when it was built, not later.
+    /// Whether the digest was recorded at build time, not later.
     pub(super) since_build: bool,
 }
 
 impl Files {
-    /// Beside the binaries.
+    /// The file's name, next to the binaries.
     pub(super) const FILE: &'static str = "files.json";
 }
 
-/// What rounds are timed with: builds and benchmark of a program.
+/// Identifies what rounds time: the builds and the benchmark of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     pub(super) digest: String,
-    /// Rounds that do not say what they were timed with were timed with this.
+    /// Whether rounds without a recorded identity belong to this one.
     pub(super) has_older_rounds: bool,
 }
 
 impl Identity {
-    /// Whether a round that was timed with `made` counts.
+    /// Whether a round with identity `made` counts.
     pub(super) fn covers(&self, made: Option<&str>) -> bool {
         made.map_or(self.has_older_rounds, |made| made == self.digest)
     }
 }
 
-/// A digest of the files below the manifest's directory that a program's commands and those of its flag sets name, with
-/// what they include by `"…"`, and of its `path`; not of `results`, which may lie there too.
+/// A digest of the files below the manifest's directory that the commands of a program and of its flag sets name, of
+/// files these include by `"…"`, and of the program's `path`; without `results`, which may be there too.
 pub(super) fn files(manifest: &Manifest, program: &Program, results: &Path) -> anyhow::Result<String> {
     let here = &manifest.here;
     let commands = [Some(&program.compile), Some(&program.link), Some(&program.bench)];
@@ -55,7 +55,7 @@ pub(super) fn files(manifest: &Manifest, program: &Program, results: &Path) -> a
     digest(here, paths.map(|name| here.join(name)).collect(), results)
 }
 
-/// The same of the files that the commands name by which a flag set prepares something.
+/// A digest of the files that a flag set's `prepare` commands name.
 pub(super) fn files_of_commands(here: &Path, commands: &str) -> anyhow::Result<String> {
     digest(here, named(commands).map(|name| here.join(name)).collect(), Path::new(""))
 }
@@ -80,7 +80,7 @@ fn digest(here: &Path, mut left: Vec<PathBuf>, results: &Path) -> anyhow::Result
     Ok(format!("{digest:016x}"))
 }
 
-/// A digest that is the same in every version and on every machine; of nothing that anyone would forge.
+/// A hash that is the same in every version and on every machine; not secure against forgery.
 ///
 /// # Sources
 /// FNV-1a (Fowler, Noll and Vo), 64 bits.
@@ -88,7 +88,7 @@ pub(super) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// What stands behind `{here}/` in a command; for a pattern of the shell the directory it looks in.
+/// The paths after `{here}/` in a command; for a shell pattern, its directory.
 fn named(command: &str) -> impl Iterator<Item = &Path> {
     let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '|' | '&' | ')' | '<' | '>' | ':');
     command.split("{here}/").skip(1).map(move |rest| {
@@ -102,7 +102,7 @@ fn named(command: &str) -> impl Iterator<Item = &Path> {
     })
 }
 
-/// The files that a source includes from beside it.
+/// The files that a source includes from its own directory.
 fn included(path: &Path) -> Vec<PathBuf> {
     let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let names = text.lines().filter_map(|line| {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::flags::{Manifest, TEMPLATE};
 
-    /// Check that names are found in commands, and that a pattern stands for its directory.
+    /// Check that file names are found in commands, and that a pattern gives its directory.
     #[test]
     fn named_files_are_found() {
         let names = |command| named(command).map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>();

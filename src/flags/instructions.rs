@@ -1,4 +1,4 @@
-//! Instruction counts, from valgrind: they hardly vary, and are not a cost.
+//! Instruction counts from valgrind: they hardly vary, but are not a cost.
 
 use super::manifest::EXE;
 use super::rounds::command;
@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use std::fs;
 use std::path::Path;
 
-/// Instructions of a run of a binary.
+/// Counts the instructions of one run of a binary.
 pub(super) fn count(here: &Path, dir: &Path, words: &str, supervisor: &mut Supervisor) -> anyhow::Result<u64> {
     let is_alone = words.split_whitespace().next() == Some(EXE);
     anyhow::ensure!(is_alone, "the benchmark runs more than the binary (`{words}`)");

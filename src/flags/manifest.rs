@@ -1,37 +1,37 @@
-//! What is to be evaluated.
+//! The manifest: what to evaluate.
 
 use super::shell::quoted;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What `flags init` writes.
+/// The manifest that `flags init` writes.
 pub(crate) const TEMPLATE: &str = include_str!("manifest.toml");
 
-/// The word of a benchmark that stands for the binary.
+/// Placeholder for the binary in a benchmark.
 pub(super) const EXE: &str = "{exe}";
 
-/// The word of linker flags that stands for what a flag set has prepared.
+/// Placeholder in linker flags for the directory that a flag set's `prepare` filled.
 pub(super) const PREPARED: &str = "{prepared}";
 
-/// Programs × flag sets, and how to compare them.
+/// Programs, flag sets, and how to compare them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
     /// Seed of link layouts and of the order of runs.
     pub(crate) seed: u64,
-    /// Rounds; in each every binary of a program runs once.
+    /// Number of rounds; in each, every binary of a program runs once.
     pub(crate) rounds: u32,
-    /// Link layouts for each flag set.
+    /// Number of link layouts per flag set.
     pub(crate) layouts: u32,
-    /// Copies of each layout.
+    /// Number of copies of each layout.
     pub(crate) copies: u32,
-    /// Recordings; none without.
+    /// How to make recordings; `None` for no recordings.
     pub(crate) recording: Option<Recording>,
-    /// Count instructions with valgrind.
+    /// Whether to count instructions with valgrind.
     #[serde(default)]
     pub(crate) instructions: bool,
-    /// Seconds that one run of a benchmark may take, be it timed, counted or recorded.
+    /// The limit of one run of a benchmark in seconds, whether timed, counted or recorded.
     #[serde(default = "usual_limit_s")]
     pub(crate) limit_s: u32,
     /// The flag sets.
@@ -41,7 +41,7 @@ pub(crate) struct Manifest {
     /// The manifest's directory, `{here}`.
     #[serde(skip)]
     pub(crate) here: PathBuf,
-    /// What [`Self::only`] has left, by the names that were typed.
+    /// The names passed to [`Self::only`].
     #[serde(skip)]
     pub(crate) only_flags: Vec<String>,
     #[serde(skip)]
@@ -52,13 +52,13 @@ pub(crate) struct Manifest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recording {
-    /// Samples a second and CPU.
+    /// Samples per second and CPU.
     pub(crate) freq: u64,
-    /// Bytes of stack that are copied.
+    /// Bytes of stack to copy.
     pub(crate) stack_bytes: u32,
-    /// Smaller chunks the same samples are judged with.
+    /// Smaller chunks by which the same samples are judged.
     pub(crate) chunks: Vec<u32>,
-    /// The `fpprof` that records; this one by default.
+    /// The `fpprof` to record with; this one by default.
     pub(crate) profiler: Option<PathBuf>,
 }
 
@@ -67,18 +67,18 @@ pub(crate) struct Recording {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Flags {
     pub(crate) name: String,
-    /// `{cc}`.
+    /// The C compiler, `{cc}`.
     pub(crate) compiler: String,
-    /// `{cxx}`; the compiler with `g++` or `clang++` in place of `gcc` or `clang` by default.
+    /// The C++ compiler, `{cxx}`; by default the C compiler with `g++` or `clang++` in place of `gcc` or `clang`.
     pub(crate) cxx: Option<String>,
-    /// `{cflags}`.
+    /// Compiler flags, `{cflags}`.
     pub(crate) cflags: String,
-    /// Shell commands that leave what its binaries need, as a C library built with these flags, in the current
+    /// Shell commands that create what the binaries need, such as a C library built with these flags, in the current
     /// directory, which is `{prepared}`; run once.
     pub(crate) prepare: Option<String>,
-    /// Words for the linker, behind `{layout}`.
+    /// Linker flags, inserted after `{layout}`.
     pub(crate) ldflags: Option<String>,
-    /// The flag set it is compared with; a baseline has none.
+    /// The flag set to compare with; `None` for a baseline.
     pub(crate) against: Option<String>,
 }
 
@@ -90,17 +90,17 @@ pub(crate) struct Program {
     /// Crates whose sources are `{src}` (the first), `{src2}`, …, each as `NAME@VERSION`.
     #[serde(default, rename = "crate")]
     pub(crate) crates: Vec<String>,
-    /// A directory that is `{src}`, relative to the manifest.
+    /// A directory to use as `{src}`, relative to the manifest.
     pub(crate) path: Option<PathBuf>,
-    /// Shell commands that leave the sources in the current directory, which is `{src}`; run once.
+    /// Shell commands that create the sources in the current directory, which is `{src}`; run once.
     pub(crate) fetch: Option<String>,
-    /// The flag sets it is built under; all by default.
+    /// The flag sets to build under; all by default.
     pub(crate) under: Option<Vec<String>>,
-    /// Shell commands that leave object files in the current directory.
+    /// Shell commands that create object files in the current directory.
     pub(crate) compile: String,
     /// The shell command that links `{objects}` to `{exe}` with `{layout}`.
     pub(crate) link: String,
-    /// The benchmark: words, one of them `{exe}`, first or after a command; it should take 30 to 50 ms of CPU.
+    /// The benchmark: words, one of them `{exe}`, first or after a command; it should take 30 to 50 ms of CPU time.
     pub(crate) bench: String,
     /// A shorter run, for counting instructions; the benchmark by default.
     pub(crate) short: Option<String>,
@@ -108,13 +108,14 @@ pub(crate) struct Program {
     pub(crate) long: Option<String>,
 }
 
-/// Ten minutes: a longest recording takes less than one, and a count of instructions some fifty times its run.
+/// Ten minutes: the longest recordings take less than one, and counting instructions takes some fifty times as long as
+/// a run.
 fn usual_limit_s() -> u32 {
     600
 }
 
 impl Manifest {
-    /// Reads and checks a manifest; words with `NAME=` in front name what is wrong.
+    /// Reads and checks a manifest; errors name the faulty entry first, as `NAME=`.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut manifest = Self::parse(&text).with_context(|| format!("in {}", path.display()))?;
@@ -123,7 +124,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Parses and checks.
+    /// Parses and checks a manifest.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let manifest: Self = toml::from_str(text)?;
         manifest.check()?;
@@ -188,7 +189,7 @@ impl Manifest {
         }
     }
 
-    /// The same with these flag sets and their baselines alone, and with these programs; all of them where none is named.
+    /// Keeps only the named flag sets with their baselines, and the named programs; an empty list keeps all.
     pub(crate) fn only(mut self, flags: &[String], programs: &[String]) -> anyhow::Result<Self> {
         let (sets, all) = (self.flags.iter().map(|set| &set.name), self.program.iter().map(|program| &program.name));
         for (what, names, wanted) in [("flags", sets.collect::<Vec<_>>(), flags), ("program", all.collect(), programs)]
@@ -204,21 +205,21 @@ impl Manifest {
         Ok(self)
     }
 
-    /// Binaries of each arm.
+    /// The number of binaries of each arm.
     pub(crate) fn binaries(&self) -> u32 {
         self.layouts.saturating_mul(self.copies)
     }
 }
 
 impl Program {
-    /// Whether it is built under a flag set.
+    /// Whether the program is built under a flag set.
     pub(crate) fn is_under(&self, flags: &str) -> bool {
         self.under.as_ref().is_none_or(|under| under.iter().any(|name| name == flags))
     }
 }
 
 impl Flags {
-    /// Puts compilers, flags and the manifest's directory into a command of the manifest.
+    /// Replaces the placeholders for compilers, flags and the manifest's directory in a command.
     pub(super) fn fill(&self, template: &str, here: &Path) -> String {
         let here = quoted(here.as_os_str());
         let words = [("{cc}", &self.compiler), ("{cxx}", &self.cxx()), ("{cflags}", &self.cflags), ("{here}", &here)];
@@ -238,7 +239,7 @@ impl Flags {
 mod tests {
     use super::*;
 
-    /// Check that what `init` writes can be read, and is what it says.
+    /// Check that the manifest of `init` can be read, and has the documented values.
     #[test]
     fn template_is_a_manifest() {
         let manifest = Manifest::parse(TEMPLATE).unwrap();
@@ -246,7 +247,7 @@ mod tests {
         assert_eq!(manifest.flags[0].cxx(), "g++");
     }
 
-    /// Check that flag sets are kept with their baselines, and that names that are none are refused.
+    /// Check that the named flag sets are kept with their baselines, and that unknown names are refused.
     #[test]
     fn some_are_kept() {
         let manifest = || Manifest::parse(TEMPLATE).unwrap();
@@ -258,7 +259,7 @@ mod tests {
         assert!(only("gcc", &["rust".to_owned()]).unwrap_err().to_string().contains("no [[program]] `rust`"));
     }
 
-    /// Check that mistakes are named.
+    /// Check that errors name the mistake.
     #[test]
     fn mistakes_are_named() {
         for (from, to, want) in [

@@ -1,5 +1,5 @@
-//! Build-flag evaluation: builds programs under flag sets, times replicated binaries in rounds, records them, and keeps
-//! everything so that an interrupted run goes on where it was.
+//! Build-flag evaluation: builds programs under flag sets, times replicated binaries in rounds, records them, and saves
+//! all results, so that an interrupted run can continue.
 
 mod build;
 mod collect;

@@ -1,4 +1,4 @@
-//! What is evaluated, and what was found out about it.
+//! The plan of an evaluation, and facts about its arms.
 
 use super::build::MADE;
 use super::identity::{Files, Identity, fnv};
@@ -10,14 +10,14 @@ use fpprof_analysis::flags::{Arm, ArmResult, FlagSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is evaluated: the manifest less what is not here.
+/// The plan: the manifest without programs that could not be fetched or built.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) manifest: Manifest,
     pub(super) flag_sets: Vec<FlagSet>,
     /// Programs that could be built under every flag set.
     pub(super) programs: Vec<String>,
-    /// What of each program is timed; nothing in plans of versions that did not note it.
+    /// The identity of each timed program; empty in plans of fpprof versions that did not record it.
     #[serde(default)]
     pub(super) identities: BTreeMap<String, Identity>,
     pub(super) missing: Vec<String>,
@@ -38,15 +38,15 @@ impl Plan {
         arms
     }
 
-    /// Whether a round is one of this program as it is now.
+    /// Whether a round belongs to the current version of this program.
     pub(super) fn counts(&self, program: &Program, line: &Line) -> bool {
         let made = line.made.as_deref();
         let is_covered = self.identities.get(&program.name).map_or(made.is_none(), |identity| identity.covers(made));
         line.program == program.name && is_covered && line.arms == self.arms(program)
     }
 
-    /// What of a program is timed now. Rounds of `earlier` that do not say what they were timed with count if that has
-    /// not changed since.
+    /// The current identity of a program. Rounds in `earlier` without a recorded identity count if the program has not
+    /// changed since.
     pub(super) fn identity(
         &self,
         store: &Store,
@@ -74,24 +74,24 @@ impl Plan {
     }
 }
 
-/// An arm of the first set.
+/// The first arm of a flag set (not its A/A repetition).
 fn first(flags: &str) -> Arm {
     Arm { flags: flags.to_owned(), again: false }
 }
 
-/// What was found out about an arm, beside its times.
+/// Facts about an arm, other than its times.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Fact {
     pub(super) program: String,
     pub(super) arm: Arm,
-    /// What it was built of, as the manifest has it: a changed one makes the fact stale.
+    /// What the arm was built from, from the manifest; if it changes, the fact is stale.
     pub(super) key: String,
     pub(super) result: ArmResult,
-    /// What could not be found out, and why.
+    /// Results that could not be obtained, and why.
     pub(super) missing: Vec<String>,
 }
 
 impl Fact {
-    /// The file of facts.
+    /// The name of the file of facts.
     pub(super) const FILE: &'static str = "facts.jsonl";
 }

@@ -1,4 +1,4 @@
-//! Recordings: what profilers get from a binary, by our own `record` and `report`.
+//! Recordings: the quality of stacks that a profiler gets from a binary, by fpprof's own `record` and `report`.
 
 use super::build::binary_name;
 use super::manifest::Recording;
@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Records what `run` runs in `dir` with frame pointers and with copied stacks, and judges the latter's samples under every
+/// Records `run` in `dir` with frame pointers and with copied stacks, and judges the samples of the latter under every
 /// strategy.
 pub(super) fn quality(
     spec: &Recording,
@@ -81,7 +81,7 @@ fn record(
     file: &Path,
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<()> {
-    // A recording of an earlier, interrupted run is not kept aside.
+    // Remove the recording of an interrupted run, so that `record` does not move it aside.
     let _ = fs::remove_file(file);
     let mut args: Vec<OsString> =
         ["record", "--quiet", "-F", &spec.freq.to_string(), "--call-graph", mode, "-o"].map(Into::into).into();
@@ -103,12 +103,13 @@ fn output(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<Vec<u8>
     Ok(output.stdout)
 }
 
-/// What a command printed, as the very model it was printed from: a key that is not there any more is an error.
+/// Parses a command's output into the model it was written from, so that a removed key is an error.
 fn json<T: DeserializeOwned>(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<T> {
     serde_json::from_slice(&output(profiler, args, file)?).with_context(|| format!("what {} printed", args.join(" ")))
 }
 
-/// The program's own outermost functions: `main`, and what its threads began with, as stacks of the largest chunks tell.
+/// The program's own outermost functions: `main`, and the start functions of its threads, according to the stacks of
+/// the largest chunks.
 fn starts(folded: &str) -> HashSet<&str> {
     let mut starts = HashSet::from(["main"]);
     for line in folded.lines() {
@@ -118,8 +119,8 @@ fn starts(folded: &str) -> HashSet<&str> {
     starts
 }
 
-/// Samples whose stack holds one of `starts`, or ended in order. Those without a stack, as in a process that exits, say nothing
-/// of its end.
+/// Samples whose stack contains one of `starts`, or is complete. Samples without a stack, as in a process that exits,
+/// are excluded.
 fn reach_main(folded: &str, starts: &HashSet<&str>, without_stack: u64) -> u64 {
     let mut sum = 0_u64;
     for line in folded.lines() {
@@ -141,7 +142,7 @@ fn strategy(of: &summary::Quality) -> StrategyQuality {
     quality
 }
 
-/// Stacks with every frame up to their root, or to one of `starts`.
+/// The number of stacks with every frame up to their root, or to one of `starts`.
 fn exact(agreement: &Agreement, starts: &HashSet<&str>) -> u64 {
     let to_a_start = agreement.functions.iter().filter(|function| starts.contains(function.name.as_str()));
     to_a_start
@@ -149,8 +150,8 @@ fn exact(agreement: &Agreement, starts: &HashSet<&str>) -> u64 {
         .fold(agreement.both_complete_same, |sum, &n| sum.saturating_add(n))
 }
 
-/// Files behind whose code the frame-pointer stacks go wrong. A binary under test has a name of ours, and goes by none.
-/// Stacks that end at one of `starts` did not break.
+/// Files after whose code the frame-pointer stacks go wrong. The binary under test has a generated name, so it is
+/// reported without a name. Stacks that end at one of `starts` are not broken.
 fn broke_behind(agreement: &Agreement, starts: &HashSet<&str>) -> BTreeMap<String, u64> {
     let harmless = |module: &str| {
         let here = agreement.functions.iter().filter(|function| function.module == module);
@@ -174,7 +175,7 @@ fn lost(summary: &Summary) -> u64 {
     summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n))
 }
 
-/// CPU time of the profiler against the time it recorded.
+/// CPU time of the profiler relative to the duration of its recording, per cent.
 fn cpu_percent(summary: &Summary) -> Option<f64> {
     summary.cost.as_ref().map(|cost| cost.collector_cpu_percent)
 }
@@ -189,7 +190,8 @@ mod tests {
     use super::*;
     use fpprof_analysis::accuracy::DisputedFunction;
 
-    /// Check that a stack counts if it holds `main` or what a thread began with, or ended in order, and by its samples.
+    /// Check that a stack counts, weighted by its samples, if it contains `main` or a thread's start function, or is
+    /// complete.
     #[test]
     fn stacks_with_a_start_count() {
         let whole = "bin;_start;main;f 3\nbin;clone3;start_thread;work;f 4\n";
@@ -201,7 +203,7 @@ mod tests {
         assert_eq!(reach_main(&exiting, &starts(whole), 2), 31);
     }
 
-    /// Check that a stack is exact if it has all frames up to its root or to `main`, and not because what little it has is
+    /// Check that a stack is exact only if it has all frames up to its root or to `main`, not if its few frames are
     /// right.
     #[test]
     fn a_few_right_frames_are_not_exact() {
@@ -222,8 +224,8 @@ mod tests {
         assert_eq!(exact(&agreement, &HashSet::from(["main"])), 27);
     }
 
-    /// Check that chains are laid at the door of the file behind whose code they broke, and that a stack which only ends
-    /// at `main`'s caller did not break.
+    /// Check that a broken chain is attributed to the file after whose code it broke, and that a stack which only ends
+    /// at `main`'s caller is not broken.
     #[test]
     fn files_that_break_chains_are_named() {
         let behind = |name: &str, module: &str, samples, prefix| DisputedFunction {

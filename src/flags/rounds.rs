@@ -1,4 +1,4 @@
-//! Rounds: every binary of a program once, in random order.
+//! Rounds: each runs every binary of a program once, in random order.
 
 use super::build::binary_name;
 use super::manifest::{EXE, Manifest, Program};
@@ -10,16 +10,17 @@ use fpprof_analysis::flags::{Arm, Times};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The file of rounds.
+/// The name of the file of rounds.
 pub(super) const FILE: &str = "rounds.jsonl";
 
-/// One round of one program.
+/// The results of one round of one program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) program: String,
-    /// The arms, so that a round of an earlier manifest is told from one of this.
+    /// The arms, to recognise rounds of an earlier manifest.
     pub(super) arms: Vec<Arm>,
-    /// What it was timed with ([`super::identity::Identity`]); `None` in rounds of versions that did not note it.
+    /// The identity of the timed program ([`super::identity::Identity`]); `None` in rounds of fpprof versions that did
+    /// not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) made: Option<String>,
     #[serde(flatten)]
@@ -63,8 +64,8 @@ pub(super) fn round(
     Ok(Line { program: program.name.clone(), arms: arms.to_vec(), made: Some(made.to_owned()), times })
 }
 
-/// A run of a binary: in its directory and by a name of fixed length, with an environment of fixed size, since both
-/// move the stack. `{here}` is the manifest's directory.
+/// The command that runs a binary, in its directory, with a name and an environment of fixed size, since both move the
+/// stack. `{here}` is the manifest's directory.
 pub(super) fn command(here: &Path, dir: &Path, binary: u32, words: &str) -> Run {
     let exe = format!("./{}", binary_name(binary));
     let here = here.to_string_lossy();

@@ -1,4 +1,4 @@
-//! The whole evaluation, from what is there already to its end.
+//! Runs the whole evaluation, continuing from existing results.
 
 use super::build::{Builder, LLD, OBJECTS, Sources, binary_name, first_binary};
 use super::collect::binary;
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Runs whatever is not finished yet; gives what went wrong with programs, which are left as far as they came.
+/// Runs everything that is not finished yet; returns the errors of programs, which keep their partial results.
 pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<Vec<String>> {
     let earlier: Option<Plan> = Store::read(&store.path("manifest.json"));
     let mut plan = plan(manifest_path, manifest, store);
@@ -57,7 +57,7 @@ fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
     }
     let here: HashSet<_> = flag_sets.iter().map(|flags| flags.name.clone()).collect();
     flag_sets.retain(|flags| here.contains(&flags.against));
-    // Baselines first, each followed by what is compared with it.
+    // Baselines come first, each followed by the flag sets compared with it.
     flag_sets.sort_by_key(|flags| {
         let order = |name: &str| manifest.flags.iter().position(|flags| flags.name == name);
         (order(&flags.against), flags.against != flags.name, order(&flags.name))
@@ -100,7 +100,7 @@ fn flag_set(flags: &Flags, version: String) -> FlagSet {
     }
 }
 
-/// Builds every arm. A program that cannot be built under every flag set is left out, and said.
+/// Builds every arm. A program that cannot be built under every flag set is reported and left out.
 fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
     let manifest = builder.manifest;
     let n_arms = manifest.program.iter().map(|program| plan.arms(program).len()).sum();
@@ -154,7 +154,7 @@ fn build_arm(
     builder.arm(program, sources, flags, &set.version, arm).with_context(what)
 }
 
-/// Sizes, audits, instruction counts and recordings of every arm, unless they are there already.
+/// Collects sizes, audits, instruction counts and recordings of every arm, unless they are already there.
 fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<()> {
     let manifest = &plan.manifest;
     let known: HashSet<_> =
@@ -213,8 +213,8 @@ fn fact(
     Ok((result, missing))
 }
 
-/// Rounds, until there are as many as requested. A round runs every program, in an order of its own. A program whose
-/// benchmark fails is left out from then on; gives why.
+/// Runs rounds until there are as many as requested. A round runs every program, in random order. A program whose
+/// benchmark fails is left out from then on; the reasons are returned.
 fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<Vec<String>> {
     let left = rounds_left(store, plan)?;
     if !left.is_empty() && !raise_session() {
@@ -241,7 +241,7 @@ fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
     Ok(faults)
 }
 
-/// What is not done yet, in the order in which it is to be.
+/// The rounds still to run, in order.
 fn rounds_left<'a>(store: &Store, plan: &'a Plan) -> anyhow::Result<Vec<(u32, &'a Program)>> {
     let manifest = &plan.manifest;
     let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
@@ -259,7 +259,7 @@ fn rounds_left<'a>(store: &Store, plan: &'a Plan) -> anyhow::Result<Vec<(u32, &'
     Ok(left)
 }
 
-/// Says how far a stage is, and about how long it will take.
+/// Reports the progress of a stage and its estimated duration.
 struct Progress {
     stage: &'static str,
     n: usize,
@@ -268,7 +268,7 @@ struct Progress {
     last: Instant,
 }
 
-/// Seconds between lines.
+/// Seconds between progress lines.
 const EVERY_S: u64 = 10;
 
 impl Progress {

@@ -1,4 +1,4 @@
-//! Commands of a manifest, which a shell runs.
+//! Runs a manifest's commands in a shell.
 
 use crate::output::private_log;
 use anyhow::Context as _;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs a command in `dir`; what it prints goes to `log`.
+/// Runs a command in `dir`; its output goes to `log`.
 pub(super) fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()> {
     let file = private_log(log).context("opening the log")?;
     let err = file.try_clone().context("duplicating the log")?;
@@ -26,7 +26,7 @@ pub(super) fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()>
     Ok(())
 }
 
-/// A word for the shell.
+/// Quotes a word for the shell.
 pub(super) fn quoted(text: &OsStr) -> String {
     let text = String::from_utf8_lossy(text.as_bytes()).into_owned();
     format!("'{}'", text.replace('\'', r"'\''"))

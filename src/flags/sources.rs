@@ -1,4 +1,5 @@
-//! Sources of programs: from crates, through cargo and whatever registry it is set up for. What flag sets prepare.
+//! Fetches the sources of programs, from crates through cargo and its configured registry, and runs what flag sets
+//! prepare.
 
 use super::identity::files_of_commands;
 use super::manifest::{Flags, Program};
@@ -11,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directories that are `{src}`, `{src2}`, …
+/// The source directories `{src}`, `{src2}`, …
 pub(super) fn sources(store: &Store, here: &Path, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
     let mut sources = Vec::new();
     if let Some(path) = &program.path {
@@ -27,21 +28,21 @@ pub(super) fn sources(store: &Store, here: &Path, program: &Program) -> anyhow::
     Ok(sources)
 }
 
-/// Has the manifest's own commands fetch the sources.
+/// Fetches the sources with the manifest's own commands.
 fn fetched(store: &Store, here: &Path, program: &Program, commands: &str) -> anyhow::Result<PathBuf> {
     let commands = commands.replace("{here}", &quoted(here.as_os_str()));
     run_once(&store.path("sources").join(&program.name), "fetch", &commands).context("fetching the sources")
 }
 
-/// Where what a flag set prepares is, or will be.
+/// The directory of what a flag set prepares.
 pub(super) fn prepared(store: &Store, flags: &Flags) -> PathBuf {
     store.path("prepared").join(&flags.name).join(RESULT)
 }
 
-/// Has a flag set prepare what its binaries need.
+/// Runs a flag set's `prepare` commands.
 pub(super) fn prepare(store: &Store, here: &Path, flags: &Flags) -> anyhow::Result<()> {
     let Some(commands) = &flags.prepare else { return Ok(()) };
-    // What they run may be edited: then it is prepared anew.
+    // If a file that the commands use was edited, they run again.
     let digest = files_of_commands(here, commands)?;
     let commands = format!("{}\n# of files {digest}", flags.fill(commands, here));
     let dir = store.path("prepared").join(&flags.name);
@@ -55,17 +56,17 @@ pub(super) fn prepare(store: &Store, here: &Path, flags: &Flags) -> anyhow::Resu
     run_once(&dir, "prepare", &commands).context("preparing").map(drop)
 }
 
-/// The directory in which commands of the manifest leave their results.
+/// The directory in which the manifest's commands leave their results.
 const RESULT: &str = "src";
 
-/// The file that says which commands have ended well.
+/// The file that records which commands have succeeded.
 const DONE: &str = "done.json";
 
 fn is_done(dir: &Path, commands: &str) -> bool {
     Store::read::<String>(&dir.join(DONE)).as_deref() == Some(commands)
 }
 
-/// Runs commands in a directory of `dir`, which is given; not again once they have ended well.
+/// Runs commands in a subdirectory of `dir`, which is returned; does nothing if they already succeeded.
 fn run_once(dir: &Path, what: &str, commands: &str) -> anyhow::Result<PathBuf> {
     let result = dir.join(RESULT);
     if is_done(dir, commands) {
@@ -80,15 +81,15 @@ fn run_once(dir: &Path, what: &str, commands: &str) -> anyhow::Result<PathBuf> {
     Ok(result)
 }
 
-/// Where the crates of a program were found.
+/// The directories of a program's crates.
 #[derive(Debug, Serialize, Deserialize)]
 struct Found {
     crates: Vec<String>,
     paths: Vec<PathBuf>,
 }
 
-/// Has cargo fetch the crates as dependencies of an empty package, and asks it where they are; not again while they are
-/// still there.
+/// Has cargo fetch the crates as dependencies of an empty package, and reads their directories from its metadata; does
+/// nothing if they are still there.
 fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
     let dir = store.path("sources").join(&program.name);
     let kept = dir.join("found.json");

@@ -1,4 +1,4 @@
-//! The directory of an evaluation. Whatever is finished is kept; whatever was interrupted is done again.
+//! The directory of an evaluation. Finished results are kept; interrupted ones are made again.
 
 use crate::output::{Pending, private_directory, private_log};
 use anyhow::Context as _;
@@ -8,43 +8,43 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A directory with results.
+/// A directory of results.
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: PathBuf,
 }
 
 impl Store {
-    /// Makes the directory if it is not there.
+    /// Creates the directory if it does not exist.
     pub(crate) fn create(dir: &Path) -> anyhow::Result<Self> {
         private_directory(dir, true).with_context(|| format!("cannot create {}", dir.display()))?;
         Ok(Self { dir: dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))? })
     }
 
-    /// Opens a directory that has results.
+    /// Opens an existing directory of results.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let store = Self { dir: dir.to_owned() };
         anyhow::ensure!(store.path("manifest.json").exists(), "{} has no results of `flags run`", dir.display());
         Ok(store)
     }
 
-    /// A path inside.
+    /// A path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Where an arm's objects and binaries are.
+    /// The directory of an arm's objects and binaries.
     pub(crate) fn arm_dir(&self, program: &str, flags: &str, again: bool) -> PathBuf {
         let suffix = if again { ".again" } else { "" };
         self.dir.join("builds").join(program).join(format!("{flags}{suffix}"))
     }
 
-    /// Reads a JSON file; `None` if it does not exist or is not what it should be: then it is made anew.
+    /// Reads a JSON file; `None` if it does not exist or is invalid: then it is created again.
     pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
-    /// Writes a JSON file whole: beside its name first, then in its place, on disk before that.
+    /// Writes a JSON file atomically: to a temporary file, synced to disk, then renamed.
     pub(crate) fn write(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
         let (mut file, pending) = Pending::create(path)?;
         let mut write = || {
@@ -55,7 +55,7 @@ impl Store {
         pending.commit()
     }
 
-    /// Appends a line to a file, on disk before this returns.
+    /// Appends a line to a file, synced to disk before this returns.
     pub(crate) fn append(&self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
         let path = self.path(name);
         let append = || {
@@ -68,8 +68,8 @@ impl Store {
         append().with_context(|| format!("cannot append to {}", path.display()))
     }
 
-    /// The lines of a file. A torn last line, of a run that was killed while it wrote, is cut off, so that the next one
-    /// begins cleanly.
+    /// The lines of a file. A torn last line, from a run that was killed while writing, is cut off, so that the next
+    /// append starts a new line.
     pub(crate) fn lines<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Vec<T>> {
         let path = self.path(name);
         let Ok(bytes) = fs::read(&path) else { return Ok(Vec::new()) };
@@ -90,7 +90,7 @@ impl Store {
 mod tests {
     use super::*;
 
-    /// Check that a line torn by a kill costs that line only, and that the file goes on cleanly.
+    /// Check that a line torn by a kill loses only that line, and that later appends work.
     #[test]
     fn torn_lines_are_cut_off() {
         let dir = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(store.lines::<u32>("rounds").unwrap(), [1, 2, 5]);
     }
 
-    /// Check that results are private, and that a link in the place of a file that is being written is not followed.
+    /// Check that results are private, and that a symbolic link at the name of a file being written is not followed.
     #[test]
     fn planted_links_are_not_followed() {
         use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Check that a half-written value counts as none.
+    /// Check that a half-written value is read as `None`.
     #[test]
     fn half_written_values_are_none() {
         let dir = tempfile::tempdir().unwrap();

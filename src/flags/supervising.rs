@@ -1,4 +1,4 @@
-//! The supervisor's own side: runs what it is told to, and sees that nothing of it stays.
+//! The supervisor process: runs requested commands, and makes sure that no process of theirs remains.
 
 use super::supervisor::{Ended, Run};
 use crate::output::private_file;
@@ -16,17 +16,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Time for processes to end by themselves, once what started them has ended or they were asked to.
+/// Time for processes to end by themselves, after their parent has ended or they were asked to.
 const GRACE: Duration = Duration::from_secs(1);
-/// Time for processes to be gone that were killed: those that wait for a device cannot be, before it answers.
+/// Time for killed processes to be gone: one that waits for a device cannot die before the device answers.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at whether they have.
+/// Interval between checks of whether they have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Serves requests from stdin until it is closed or a signal comes; then ends all that still runs.
+/// Serves requests from stdin until it is closed or a signal arrives; then ends all remaining processes.
 ///
 /// # Errors
-/// If the kernel refuses what this is for.
+/// If a required system call fails.
 pub(crate) fn serve() -> anyhow::Result<()> {
     set_child_subreaper(Some(rustix::process::getpid())).context("adopting processes")?;
     let stop = StopFlag::on_signals().context("watching for signals")?;
@@ -47,7 +47,8 @@ fn serve_all(stop: &StopFlag) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line; `None` at the end of it all. Nothing follows it before it is answered, so that nothing is read ahead.
+/// Reads a line; `None` at the end of input. The client sends nothing before it has the answer, so nothing is read
+/// ahead.
 fn next_line(stop: &StopFlag) -> anyhow::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let mut bytes = [0; 4096];
@@ -77,7 +78,7 @@ fn wait_for(fds: &mut [PollFd<'_>], timeout: PollTimeout) -> anyhow::Result<()> 
     }
 }
 
-/// One run; `None` if whoever asked for it is gone.
+/// Runs one command; `None` if the client is gone.
 fn one(run: &Run, stop: &StopFlag) -> anyhow::Result<Option<Ended>> {
     let before = children_us()?;
     let failed = |words: String| Ended { fault: Some(words), cpu_us: 0, n_left: 0 };
@@ -120,11 +121,11 @@ fn command(run: &Run) -> std::io::Result<Command> {
 enum Until {
     Ended,
     TooLong,
-    /// Nobody waits for it any more.
+    /// The client is gone.
     Stopped,
 }
 
-/// Waits for the child to end, without taking note of it, for whoever asked to be gone, or for time to run out.
+/// Waits until the child has ended (without reaping it), the client is gone, or the time limit is reached.
 fn until_end(child: &Child, stop: &StopFlag, limit: Duration) -> anyhow::Result<Until> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a child without a number")?;
     let ended = pidfd_open(pid, PidfdFlags::empty()).context("watching a benchmark")?;
@@ -136,21 +137,21 @@ fn until_end(child: &Child, stop: &StopFlag, limit: Duration) -> anyhow::Result<
         }
         let stdin = std::io::stdin();
         let mut fds = [ended.as_fd(), stdin.as_fd(), stop.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        // Rounded up, so that no time is spent on waiting for less than a millisecond.
+        // Rounded up, to avoid a busy wait during the last millisecond.
         let timeout = PollTimeout::try_from(left.as_millis().saturating_add(1)).unwrap_or(PollTimeout::MAX);
         wait_for(&mut fds, timeout)?;
         let [has_ended, is_alone, is_stopped] = fds.map(|fd| fd.any().unwrap_or(false));
         if has_ended {
             return Ok(Until::Ended);
         }
-        // Nothing is asked for while a benchmark runs: what comes is the end.
+        // The client sends no request while a benchmark runs: readable input means that it is gone.
         if is_alone || is_stopped {
             return Ok(Until::Stopped);
         }
     }
 }
 
-/// Waits a little for what a benchmark left behind, then ends it; says how many processes that was.
+/// Waits a little for the processes that a benchmark left behind, then ends them; returns how many were ended.
 fn clear_away() -> u64 {
     let began = Instant::now();
     while has_children() {
@@ -162,8 +163,7 @@ fn clear_away() -> u64 {
     0
 }
 
-/// Ends everything below this process, and waits until nothing is left, or what is left cannot be ended; says how many
-/// processes that was.
+/// Ends all descendants, and waits until none is left or the rest cannot be ended; returns how many there were.
 fn end_all() -> u64 {
     let found = below();
     for pid in &found {
@@ -181,7 +181,7 @@ fn end_all() -> u64 {
     found.len() as u64
 }
 
-/// Whether there is any child, having buried those that ended. Whoever loses a parent below becomes one.
+/// Whether there is any child, after reaping those that ended. Descendants that lose their parent become children.
 fn has_children() -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -192,7 +192,7 @@ fn has_children() -> bool {
     }
 }
 
-/// All processes below this one.
+/// All descendants of this process.
 fn below() -> Vec<Pid> {
     let mut children = BTreeMap::<i32, Vec<i32>>::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -203,7 +203,7 @@ fn below() -> Vec<Pid> {
     }
     let mut found = Vec::new();
     let mut left = vec![std::process::id().cast_signed()];
-    // Taken out, so that numbers used again while this looks cannot make a circle.
+    // Removed from the map, so that a pid reused during the scan cannot cause a cycle.
     while let Some(pid) = left.pop() {
         let pids = children.remove(&pid).unwrap_or_default();
         left.extend(&pids);
@@ -214,8 +214,7 @@ fn below() -> Vec<Pid> {
 
 /// The parent of a process.
 ///
-/// # Sources
-/// `proc_pid_stat(5)`: the fourth field, where the second is a name in brackets.
+/// `proc_pid_stat(5)`: the fourth field; the second is a name in parentheses.
 fn parent(pid: i32) -> Option<i32> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/stat")).ok()?.read_to_end(&mut bytes).ok()?;
@@ -223,7 +222,7 @@ fn parent(pid: i32) -> Option<i32> {
     text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// CPU time of all children that were waited for, microseconds.
+/// CPU time of all reaped children, in microseconds.
 fn children_us() -> anyhow::Result<i64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("getrusage")?;
     Ok((usage.user_time() + usage.system_time()).num_microseconds())

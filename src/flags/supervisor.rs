@@ -1,9 +1,9 @@
-//! Runs of benchmarks, by a process of its own that outlives this one by as long as it takes to end them.
+//! Runs benchmarks in a separate process, which outlives this one for as long as it takes to end them.
 //!
 //! ```text
-//! flags run ──▶ supervisor ──▶ benchmark ──▶ whatever that starts
-//!     │ pipe       └ adopts all below it that lose their parent
-//!     └ closed by an end of any kind: the supervisor ends all below it, and itself
+//! flags run ──▶ supervisor ──▶ benchmark ──▶ its descendants
+//!     │ pipe       └ adopts orphaned descendants
+//!     └ closed when `flags run` ends for any reason: the supervisor ends all descendants and exits
 //! ```
 
 use anyhow::Context as _;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// The subcommand that serves, not meant for people.
+/// The internal subcommand of the supervisor, not meant for users.
 pub(crate) const SUBCOMMAND: &str = "supervise";
 
 /// A command to run.
@@ -24,22 +24,22 @@ pub(super) struct Run {
     pub(super) program: OsString,
     pub(super) args: Vec<OsString>,
     pub(super) dir: PathBuf,
-    /// All of the environment; that of this process without.
+    /// The whole environment; `None` inherits this process's.
     pub(super) env: Option<Vec<(OsString, OsString)>>,
-    /// Where what it prints goes; nowhere without.
+    /// The file for the output; `None` discards it.
     pub(super) output: Option<PathBuf>,
-    /// How long it may take, milliseconds.
+    /// The time limit in milliseconds.
     pub(super) limit_ms: u64,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Ended {
-    /// `None` if it ended well; else how, or why it did not start.
+    /// `None` if it succeeded; else how it failed, or why it did not start.
     pub(super) fault: Option<String>,
-    /// CPU time of it and of all that it waited for, microseconds.
+    /// CPU time of the process and of all children it waited for, in microseconds.
     pub(super) cpu_us: i64,
-    /// Processes it left behind that did not end by themselves, and were ended.
+    /// Number of processes it left behind that did not end by themselves, and were ended.
     pub(super) n_left: u64,
 }
 
@@ -53,9 +53,10 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts it. Runs may take `limit`.
+    /// Starts the supervisor. Runs may take `limit` each.
     pub(super) fn start(limit: Duration) -> anyhow::Result<Self> {
-        // By this path even if the file was replaced; in a group of its own, since the terminal's signals are not for it.
+        // `/proc/self/exe` works even if the file was replaced. In a group of its own, since it must not receive the
+        // terminal's signals.
         let mut command = Command::new("/proc/self/exe");
         command.args(["flags", SUBCOMMAND]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("starting the process that runs benchmarks")?;
@@ -64,10 +65,10 @@ impl Supervisor {
         Ok(Self { child, to, from, limit })
     }
 
-    /// Has a command run to its end.
+    /// Runs a command to its end.
     ///
     /// # Errors
-    /// If it did not end well, or not in time.
+    /// If it failed, or exceeded the time limit.
     pub(super) fn run(&mut self, run: &Run) -> anyhow::Result<Ended> {
         let run = Run { limit_ms: u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX), ..run.clone() };
         let mut line = serde_json::to_vec(&run).context("the command is not UTF-8")?;
@@ -87,7 +88,7 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // It ends when its pipe does.
+        // The supervisor ends when its pipe is closed.
         self.to = None;
         let _ = self.child.wait();
     }

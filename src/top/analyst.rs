@@ -1,4 +1,4 @@
-//! Makes counts of a second of a recording.
+//! Computes the counts of each second of a recording.
 
 use super::table::{Counts, count};
 use crate::live;
@@ -10,27 +10,27 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::num::NonZeroUsize;
 
-/// What became of a second.
+/// The result of analysing a second.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum ViewUpdate {
     /// Counts by strategy.
     Counted {
         by_strategy: BTreeMap<String, Counts>,
-        /// Blocks that found no room and are not in the counts.
+        /// Number of blocks that found no room and are not in the counts.
         left_out: u64,
-        /// In words: how and by what is recorded.
+        /// The recording mode and sampling method in words.
         how: String,
     },
-    /// It could not be made sense of.
+    /// The second could not be analysed; the reason in words.
     Failed(String),
 }
 
-/// A second's worth of a recording.
+/// One second of a recording.
 #[derive(Debug)]
 pub(crate) struct Second {
-    /// A recording without an end.
+    /// The bytes of a recording without its end.
     pub(crate) bytes: Vec<u8>,
-    /// Blocks that found no room.
+    /// Number of blocks that found no room.
     pub(crate) left_out: u64,
 }
 
@@ -40,8 +40,8 @@ impl From<live::Part> for Second {
     }
 }
 
-/// Works until there is no next second or `tell` says that nobody listens. One thread: the profiled programs need the other
-/// processors.
+/// Analyses seconds until `next` returns none, or `tell` returns that the receiver is gone. Uses one thread: the
+/// profiled programs need the other CPUs.
 pub(crate) fn work(mut next: impl FnMut() -> Option<Second>, mut tell: impl FnMut(ViewUpdate) -> bool) {
     while let Some(second) = next() {
         let left_out = second.left_out;

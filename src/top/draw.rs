@@ -1,4 +1,4 @@
-//! The view as lines on a screen.
+//! Draws the view on a screen.
 
 use super::table::{Count, Ends, Key};
 use super::view::View;
@@ -13,7 +13,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 const KEYS: &str =
     "q quit  f/d fp or CFI stacks  p split by process  t sort by total  / filter  Esc no filter  ↑↓ scroll";
 
-/// Draws everything. Names come from the profiled programs: control characters of theirs are written out.
+/// Draws the whole view. Names come from the profiled programs: their control characters are escaped.
 pub(crate) fn draw(view: &mut View, frame: &mut Frame<'_>) {
     let areas = Layout::vertical([Constraint::Length(4), Constraint::Min(2), Constraint::Length(1)]);
     let [head, body, foot] = areas.areas(frame.area());
@@ -92,7 +92,7 @@ fn table<'a>(view: &View, rows: &[(Key, Count)]) -> Table<'a> {
             Cell::from(format!("{:>7}", percent(count.total, samples))),
         ];
         if view.by_process {
-            // All others of a name are one, without a number.
+            // The rest is grouped by process name, without a pid.
             let pid = if key.pid == 0 { String::new() } else { format!("{} ", key.pid) };
             cells.push(Cell::from(format!("{pid}{}", shown(&key.comm))));
         }
@@ -149,7 +149,7 @@ mod tests {
         view
     }
 
-    /// Check that shares, losses, the own cost and the broken share are on the screen.
+    /// Check that shares, losses, own cost and the broken share are on the screen.
     #[test]
     fn everything_is_shown() {
         let mut view = view("hot_function");
@@ -163,8 +163,8 @@ mod tests {
         }
     }
 
-    /// Check that names cannot command the terminal: no control character gets on the screen, and what they were can be
-    /// read.
+    /// Check that names cannot control the terminal: no control character reaches the screen, and its escape is
+    /// readable.
     #[test]
     fn control_characters_are_harmless() {
         let mut view = view("a\u{1b}]0;title\u{7}b\u{9b}31mc\u{202e}d");
@@ -175,7 +175,7 @@ mod tests {
         assert!(text.contains("\\u{1b}]0;title"), "{text}");
     }
 
-    /// Check that no hostile name does more than stand in its row.
+    /// Check that a hostile name affects only its own row.
     #[test]
     fn hostile_names_stay_in_their_rows() {
         let rows = |name: &str| {
@@ -191,7 +191,7 @@ mod tests {
         hostile().iter().for_each(|name| assert_eq!(rows(name), rows("name"), "{name:?}"));
     }
 
-    /// Check that no size of the screen is too small.
+    /// Check that no screen size is too small.
     #[test]
     fn any_size_will_do() {
         for (width, height) in [(1, 1), (3, 4), (10, 5), (300, 6)] {

@@ -4,11 +4,12 @@
 //! collector (its thread) ── blocks ──▶ live::stream ── a second's samples ──▶ analyst (its thread) ── counts ──▶ view ──▶ draw
 //! ```
 //!
-//! The collector writes a recording as always; [`live`](crate::live) is the sink that keeps its process events and hands on its
-//! samples, a second's worth at a time, which `analyst` unwinds and names like any recording and then forgets. Memory:
-//! the process events of what is alive, one second of samples (both bounded there), and the counts of the window ([`table::MAX_ROWS`] for each second).
+//! The collector writes a recording as always; [`live`](crate::live) is the sink that keeps its process events and
+//! passes on its samples, one second at a time, which `analyst` unwinds and symbolizes like any recording and then
+//! discards. Memory: the process events of living processes, one second of samples (both bounded there), and the counts
+//! of the window ([`table::MAX_ROWS`] for each second).
 //!
-//! Started with privileges, `analyst` works in a process without any (`remote`).
+//! If started with privileges, `analyst` works in a process without any (`remote`).
 
 mod analyst;
 mod draw;

@@ -1,7 +1,7 @@
-//! The analyst in a process without privileges, which parses the files of the profiled programs.
+//! Runs the analyst, which parses the profiled programs' files, in a process without privileges.
 //!
-//! It asks for a second of the recording and for ELF files over the worker's socket, and writes what it counted to its
-//! standard output, one JSON line for each second.
+//! The process requests seconds of the recording and ELF files over the worker's socket, and writes its counts to its
+//! standard output, one JSON line per second.
 
 use super::analyst::{Second, ViewUpdate, work};
 use crate::live::{Feed, Part};
@@ -13,23 +13,23 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc::Sender;
 
-/// Most bytes of a line: rows of three strategies, with the longest names that are kept.
+/// Maximum length of a line in bytes: rows of three strategies, with the longest names that are kept.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// The connection to the process.
+/// The connection to the analyst's process.
 #[derive(Debug)]
 pub(crate) struct Remote {
     socket: OwnedFd,
     updates: ChildStdout,
 }
 
-/// Starts the process, which ends with this thread.
+/// Starts the process, which ends with the calling thread.
 ///
 /// # Errors
-/// If there can be no more processes.
+/// If no process can be started.
 pub(crate) fn start() -> anyhow::Result<(Child, Remote)> {
     let (mut child, socket) = worker::start(["top".into()], |command| {
-        // The terminal is taken.
+        // The terminal is in use.
         command.stdout(Stdio::piped()).stderr(Stdio::null());
     })?;
     let updates = child.stdout.take().context("no pipe from the process without privileges")?;
@@ -37,7 +37,7 @@ pub(crate) fn start() -> anyhow::Result<(Child, Remote)> {
 }
 
 impl Remote {
-    /// Hands over seconds and passes on what comes back, until the process has ended.
+    /// Passes seconds to the process and its results to `updates`, until the process ends.
     pub(crate) fn work(self, feed: &Feed, updates: &Sender<ViewUpdate>) {
         let Self { socket, updates: lines } = self;
         let failed = |words: String| _ = updates.send(ViewUpdate::Failed(words));
@@ -73,7 +73,7 @@ fn pass_on(lines: ChildStdout, updates: &Sender<ViewUpdate>) -> anyhow::Result<(
     }
 }
 
-/// In a file without a name, and the number of blocks left out.
+/// Copies a second into a file without a name; returns it with the number of blocks left out.
 fn into_file(second: &Part) -> io::Result<(File, u64)> {
     let mut file = worker::memory_file("fpprof-second")?;
     second.write(&mut file)?;
@@ -81,10 +81,10 @@ fn into_file(second: &Part) -> io::Result<(File, u64)> {
     Ok((file, second.left_out))
 }
 
-/// What the process without privileges does.
+/// The main function of the process without privileges.
 ///
 /// # Errors
-/// If its standard output is gone.
+/// If its standard output is closed.
 pub(crate) fn run() -> anyhow::Result<u8> {
     let client = worker::client().context("no connection to the process that opens files")?;
     let next = || {

@@ -1,4 +1,4 @@
-//! The terminal: taken for the view, and given back as it was.
+//! Takes over the terminal for the view, and restores it.
 
 use anyhow::Context as _;
 use ratatui::Terminal;
@@ -9,10 +9,10 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, d
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The terminal while it is ours. Dropped, also in a panic, it is as it was.
+/// The terminal while the view uses it. Dropping it restores the terminal, also in a panic.
 ///
-/// The profiled command has standard streams too, and would write over the view and read our keys: ours point nowhere
-/// meanwhile, the view goes to a copy, and keys come from `/dev/tty`.
+/// The profiled command has the same standard streams, and would write over the view and read its keys. So they are
+/// redirected to `/dev/null` meanwhile; the view is drawn to a copy, and keys are read from `/dev/tty`.
 #[derive(Debug)]
 pub(crate) struct Screen {
     pub(crate) terminal: Terminal<CrosstermBackend<File>>,
@@ -20,10 +20,10 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Takes over the terminal.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no terminal.
     pub(crate) fn take() -> anyhow::Result<Self> {
         let copy = || std::io::stdout().as_fd().try_clone_to_owned().context("copying stdout");
         let streams = [
@@ -42,7 +42,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// The terminal itself.
+    /// The terminal's file descriptor.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         let [_, stdout, _] = &self.streams;
         stdout.as_fd()
@@ -51,7 +51,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Each as far as it goes: a terminal that is gone needs nothing, and nobody could be told.
+        // Errors are ignored: a terminal that is gone needs no restoring, and there is nowhere to report them.
         let _ = execute!(self.terminal.backend_mut(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
         let [stdin, stdout, stderr] = &self.streams;

@@ -1,4 +1,4 @@
-//! Records, listens to keys and to the analyst, and draws, until one of them ends it.
+//! Records, handles keys and the analyst's updates, and draws, until one of them ends the session.
 
 use super::analyst::{ViewUpdate, work};
 use super::draw::draw;
@@ -21,27 +21,27 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What to show.
+/// Settings of the view.
 #[derive(Debug)]
 pub(crate) struct ViewConfig<'a> {
     pub(crate) request: Request,
-    /// In words.
+    /// The profiled target in words.
     pub(crate) target: String,
     pub(crate) window_seconds: usize,
-    /// Where the recording goes, if it is to be kept.
+    /// The file of the recording, if it is to be kept.
     pub(crate) output: Option<&'a Path>,
 }
 
-/// How long a key may take to be seen, and an update to be shown.
+/// Maximum delay before a key is handled, or an update is displayed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The screen is drawn anew so often without an update: time and losses go on.
+/// The screen is redrawn this often without an update: time and losses continue.
 const DRAW_EVERY: Duration = Duration::from_secs(1);
 
-/// Shows the view until `q`, a signal, or the end of the target. The terminal is given back before this returns; so what
-/// must be said of choices that were ours comes with it.
+/// Shows the view until `q`, a signal, or the end of the target. The terminal is restored before this returns; notices
+/// of automatic choices are therefore part of the result.
 ///
 /// # Errors
-/// The outer one if there is no terminal to draw on; the inner one if nothing can be recorded.
+/// The outer error if there is no terminal to draw on; the inner one if nothing can be recorded.
 pub(crate) fn run(
     config: &ViewConfig<'_>,
     stop: &'static StopFlag,
@@ -73,7 +73,7 @@ pub(crate) fn run(
                 Update::Fallback(said) => {
                     choices.lock().unwrap_or_else(PoisonError::into_inner).push(said.to_string());
                 }
-                // The view shows it, but not why it is the second choice.
+                // The view shows the mode, but not why the first choice was not used.
                 Update::Mode(choice) if choice.mode != request.mode => {
                     choices.lock().unwrap_or_else(PoisonError::into_inner).push(mode_choice(choice));
                 }
@@ -88,7 +88,7 @@ pub(crate) fn run(
         let shown = show(&mut view, &mut screen, &mut meter, &updates, &progress, || recorder.is_finished());
         stop.stop(nix::libc::SIGTERM);
         let recorded = recorder.join();
-        // What it still counts is not shown any more.
+        // Its further results would not be displayed.
         if let Some(worker) = &mut worker {
             let _ = worker.kill();
             let _ = worker.wait();
@@ -144,7 +144,7 @@ fn show(
     Ok(())
 }
 
-/// Waits a moment for a key or another size; `None` once the terminal is gone, of which crossterm would read for ever.
+/// Waits briefly for a key or a resize; `None` once the terminal is gone, where crossterm would read forever.
 fn has_event(terminal: BorrowedFd<'_>) -> anyhow::Result<Option<bool>> {
     let mut looked_at = [PollFd::new(terminal, PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::ZERO);
@@ -159,7 +159,7 @@ fn has_event(terminal: BorrowedFd<'_>) -> anyhow::Result<Option<bool>> {
     poll(Duration::ZERO).map(Some).context("waiting for a key")
 }
 
-/// What this process and its workers use, from one look to the next.
+/// Measures the resource use of this process and its workers.
 struct Meter {
     workers: Vec<u32>,
     at: Instant,
@@ -171,7 +171,7 @@ impl Meter {
         Self { at: Instant::now(), cpu: cpu(&workers), workers }
     }
 
-    /// Since the last look, if that is long enough ago to tell.
+    /// The cost since the previous call, if enough time has passed; else `last`.
     fn cost(&mut self, last: Cost) -> Cost {
         let elapsed = self.at.elapsed();
         if elapsed < DRAW_EVERY / 2 {
@@ -188,7 +188,7 @@ impl Meter {
     }
 }
 
-/// CPU time since the start. A worker that has ended counts no more.
+/// CPU time since the start. Ended workers no longer count.
 fn cpu(workers: &[u32]) -> Duration {
     [std::process::id()].iter().chain(workers).copied().map(cpu_time).sum()
 }

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
-/// Functions of one second that are kept, for each strategy; what comes beyond (those with the fewest samples) is summed
-/// up in one row.
+/// The most functions kept per second and strategy; the others (those with the fewest samples) are summed up in one
+/// row.
 pub(crate) const MAX_ROWS: usize = 4096;
-/// What the rest is called.
+/// The name of the row of all other functions.
 const THE_REST: &str = "(functions with fewer samples)";
 
 /// A function in a process.
@@ -24,9 +24,9 @@ pub(crate) struct Key {
 /// Samples of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Count {
-    /// In the function itself.
+    /// Samples with the function as leaf.
     pub(crate) own: u64,
-    /// In it or in what it called.
+    /// Samples with the function anywhere on the stack.
     pub(crate) total: u64,
 }
 
@@ -67,14 +67,14 @@ impl std::ops::AddAssign for Ends {
     }
 }
 
-/// One second under one strategy. Owned texts, since it goes from thread to thread or from process to process.
+/// The counts of one second under one strategy. Owned strings, since it is passed between threads and processes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) rows: Vec<(OwnedKey, Count)>,
     pub(crate) ends: Ends,
 }
 
-/// As [`Key`].
+/// [`Key`] with owned strings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct OwnedKey {
     pub(crate) name: String,
@@ -83,7 +83,7 @@ pub(crate) struct OwnedKey {
     pub(crate) pid: u32,
 }
 
-/// Counts a second's stacks. A function counts once for each sample it is in.
+/// Counts the stacks of a second. A function counts once for each sample that contains it.
 pub(crate) fn count(folded: &Folded, quality: Option<&Quality>) -> Counts {
     let mut counts: HashMap<(u32, &str, &str, &str), Count> = HashMap::new();
     let mut seen = HashSet::new();
@@ -125,12 +125,12 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window of so many seconds.
+    /// Creates a window of so many seconds.
     pub(crate) fn new(seconds: usize) -> Self {
         Self { seconds: seconds.max(1), past: VecDeque::new() }
     }
 
-    /// Adds the newest second, and forgets what is too old.
+    /// Adds the newest second, and removes those that are too old.
     pub(crate) fn push(&mut self, second: BTreeMap<String, Counts>) {
         while self.past.len() >= self.seconds {
             self.past.pop_front();
@@ -138,14 +138,14 @@ impl Window {
         self.past.push_back(second);
     }
 
-    /// How stacks ended under a strategy.
+    /// How stacks ended under a strategy, over the window.
     pub(crate) fn ends(&self, strategy: &str) -> Ends {
         let mut all = Ends::default();
         self.past.iter().filter_map(|second| second.get(strategy)).for_each(|counts| all += counts.ends);
         all
     }
 
-    /// All functions under a strategy, those of all processes in one row unless `by_process`.
+    /// All functions under a strategy; those of different processes are merged unless `by_process`.
     pub(crate) fn rows(&self, strategy: &str, by_process: bool) -> Vec<(Key, Count)> {
         let mut sums: HashMap<(&str, &str, &str, u32), Count> = HashMap::new();
         for (key, count) in self.past.iter().filter_map(|second| second.get(strategy)).flat_map(|counts| &counts.rows) {

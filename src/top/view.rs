@@ -1,4 +1,4 @@
-//! What is shown, and what keys do to it. Knows no terminal.
+//! The state of the view, and the effect of keys on it. Independent of any terminal.
 
 use super::analyst::ViewUpdate;
 use super::table::{Count, Ends, Key, Window};
@@ -12,32 +12,32 @@ pub(crate) struct View {
     pub(crate) how: String,
     pub(crate) progress: Progress,
     pub(crate) cost: Cost,
-    /// The strategies there are, the shown one among them.
+    /// The available strategies, including the one shown.
     pub(crate) strategies: Vec<String>,
     pub(crate) strategy: String,
     pub(crate) by_process: bool,
     pub(crate) sorts_by_total: bool,
     pub(crate) filter: String,
-    /// The filter is being typed.
+    /// Whether the filter is being typed.
     pub(crate) is_typing: bool,
-    /// First row on the screen.
+    /// Index of the first row on the screen.
     pub(crate) first: usize,
     pub(crate) left_out: u64,
     pub(crate) failure: Option<String>,
     window: Window,
-    /// Rows that fit, as drawn last.
+    /// Number of rows that fit, at the last draw.
     pub(crate) page: usize,
 }
 
-/// What this process uses.
+/// The resource use of this process and its workers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Cost {
-    /// Per cent of one CPU, over the last second.
+    /// Per cent of one CPU over the last second.
     pub(crate) cpu_percent: f64,
     pub(crate) rss_bytes: u64,
 }
 
-/// What a key asks for beyond the view.
+/// What a key requests beyond a change of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Nothing,
@@ -65,7 +65,7 @@ impl View {
         }
     }
 
-    /// Takes in a second.
+    /// Updates the view with the results of a second.
     pub(crate) fn update(&mut self, update: ViewUpdate) {
         match update {
             ViewUpdate::Counted { by_strategy, left_out, how } => {
@@ -82,7 +82,7 @@ impl View {
         }
     }
 
-    /// Does what a key means.
+    /// Handles a key.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Wanted {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Wanted::Quit } else { Wanted::Nothing };
@@ -109,7 +109,7 @@ impl View {
         Wanted::Nothing
     }
 
-    /// By call frame information, in user space or in the kernel: there is one of them.
+    /// Chooses the strategy by call frame information, in user space or in the kernel: only one of them exists.
     fn choose_by_cfi(&mut self) {
         ["dwarf", "cfi"].into_iter().for_each(|strategy| self.choose(strategy));
     }
@@ -128,19 +128,19 @@ impl View {
                 self.filter.clear();
             }
             KeyCode::Backspace => drop(self.filter.pop()),
-            // A longer name than any screen is wide helps nobody.
+            // A filter longer than the screen is wide is useless.
             KeyCode::Char(c) if self.filter.len() < 256 => self.filter.push(c),
             _ => {}
         }
         self.first = 0;
     }
 
-    /// How the shown strategy's stacks ended, over the window.
+    /// How stacks ended under a strategy, over the window.
     pub(crate) fn ends(&self, strategy: &str) -> Ends {
         self.window.ends(strategy)
     }
 
-    /// The rows in order, filtered; keeps the first row within them.
+    /// The rows, sorted and filtered; keeps `first` within them.
     pub(crate) fn rows(&mut self) -> Vec<(Key, Count)> {
         let mut rows = self.window.rows(&self.strategy, self.by_process);
         let filter = self.filter.to_lowercase();
@@ -188,7 +188,7 @@ mod tests {
         view.rows().iter().map(|(key, _)| key.name.to_string()).collect()
     }
 
-    /// Check that keys choose the strategy, the order and the grouping, and that quitting is asked for.
+    /// Check that keys choose the strategy, the order and the grouping, and that `q` requests the end.
     #[test]
     fn keys_do_what_they_say() {
         let mut view = view();
@@ -207,7 +207,8 @@ mod tests {
         assert_eq!(view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Wanted::Quit);
     }
 
-    /// Check that a filter is typed and taken back, that its letters are no commands, and that scrolling stays in range.
+    /// Check that a filter can be typed and cleared, that its letters are no commands, and that scrolling stays in
+    /// range.
     #[test]
     fn rows_are_filtered_and_scrolled() {
         let mut view = view();
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(view.first, 0);
     }
 
-    /// Check that a strategy that is not there is not chosen, and that a failure is shown until the next second.
+    /// Check that an unavailable strategy cannot be chosen, and that a failure is shown until the next second.
     #[test]
     fn what_is_not_there_is_not_shown() {
         let mut view = View::new("prog".to_owned(), 1);

@@ -1,8 +1,8 @@
-//! Breakpoints at the turns of a program, so that it runs at full speed between them.
+//! Breakpoints at the control transfers ("turns") of a program, so that it runs at full speed between them.
 //!
-//! From where a thread stands, its code is followed along every branch up to the turns that can come next, and these
-//! get a breakpoint. What a turn leads to is followed when it is made. The code without breakpoints is kept, by page:
-//! nothing else may read it from the process.
+//! From a thread's instruction pointer, the code is followed along every branch up to the next possible turns, which
+//! get a breakpoint. The target of a turn is followed once the turn is made. The original code is cached by page, since
+//! the process's memory contains the breakpoints: nothing else may read it from there.
 
 use anyhow::Context as _;
 use fpprof_analysis::oracle::{MAX_INSTRUCTION_BYTES, Way, way};
@@ -12,17 +12,17 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 
 const PAGE_BYTES: u64 = 4096;
-/// `int3`.
+/// The one-byte encoding of `int3`.
 const BREAKPOINT: u8 = 0xcc;
-/// The offset of an address in its page.
+/// Mask for the offset of an address in its page.
 const IN_PAGE: u64 = PAGE_BYTES - 1;
 
-/// A page of code.
+/// A cached page of code.
 #[derive(Debug)]
 struct Page {
-    /// As it is without breakpoints.
+    /// The code without breakpoints.
     bytes: Vec<u8>,
-    /// Offsets of breakpoints.
+    /// Offsets of the breakpoints in the page.
     placed: Vec<usize>,
 }
 
@@ -43,14 +43,14 @@ impl Page {
 pub(super) struct Breakpoints {
     memory: File,
     pages: BTreeMap<u64, Page>,
-    /// Instructions whose ways were followed.
+    /// Addresses of instructions that were followed.
     followed: HashSet<u64>,
     /// The original byte at each breakpoint.
     placed: HashMap<u64, u8>,
 }
 
 impl Breakpoints {
-    /// None yet.
+    /// Creates an empty set.
     ///
     /// # Errors
     /// If the memory of the process cannot be opened.
@@ -58,13 +58,13 @@ impl Breakpoints {
         Ok(Self { memory: open(pid)?, pages: BTreeMap::new(), followed: HashSet::new(), placed: HashMap::new() })
     }
 
-    /// Whether there is one.
+    /// Whether there is a breakpoint at `address`.
     pub(super) fn has(&self, address: u64) -> bool {
         self.placed.contains_key(&address)
     }
 
     /// Places a breakpoint at every turn that can come next from `ip`. `is_code` says whether breakpoints may be placed
-    /// at an address. `false` if none may be at `ip` itself, or it cannot be read.
+    /// at an address. Returns `false` if none may be at `ip` itself, or it cannot be read.
     ///
     /// # Errors
     /// If the code cannot be changed.
@@ -85,7 +85,7 @@ impl Breakpoints {
                 Way::Fork(one, other) => [Some(one), Some(other)],
                 Way::Turn(next) => {
                     self.place(address)?;
-                    // What follows is found when it is reached.
+                    // The target is followed when it is reached.
                     [next.filter(|&next| is_code(next)), None]
                 }
                 Way::Nowhere => [None, None],
@@ -93,14 +93,15 @@ impl Breakpoints {
             if next.into_iter().flatten().all(&is_code) {
                 open.extend(next.into_iter().flatten());
             } else {
-                // It may leave the code that breakpoints can be placed in: somebody has to look.
+                // It may leave the code in which breakpoints may be placed, so the thread must stop here.
                 self.place(address)?;
             }
         }
         Ok(true)
     }
 
-    /// The instruction at an address as it is without breakpoints, with what follows; fewer bytes where less is known.
+    /// The bytes of the instruction at an address and of what follows, without breakpoints; fewer bytes if the rest
+    /// cannot be read.
     pub(super) fn bytes(&mut self, address: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(MAX_INSTRUCTION_BYTES);
         let mut at = address;
@@ -115,7 +116,7 @@ impl Breakpoints {
         bytes
     }
 
-    /// Undoes what breakpoints have done to bytes that were read from `address` on.
+    /// Replaces breakpoints by the original bytes in `bytes`, which were read from `address`.
     pub(super) fn restore(&self, address: u64, bytes: &mut [u8]) {
         if self.placed.is_empty() {
             return;
@@ -127,7 +128,7 @@ impl Breakpoints {
         }
     }
 
-    /// Takes one away until [`Self::put_back`].
+    /// Removes a breakpoint until [`Self::put_back`].
     ///
     /// # Errors
     /// If the code cannot be changed.
@@ -138,14 +139,14 @@ impl Breakpoints {
         }
     }
 
-    /// Puts back one that was taken away. A process that is gone needs none.
+    /// Puts back a removed breakpoint. Errors are ignored, since the process may be gone.
     pub(super) fn put_back(&self, address: u64) {
         if self.has(address) {
             let _ = self.write(address, &[BREAKPOINT]);
         }
     }
 
-    /// Takes all away, for somebody else who runs in the same memory.
+    /// Removes all breakpoints temporarily, for another process that runs in the same memory.
     ///
     /// # Errors
     /// If the code cannot be changed.
@@ -156,7 +157,7 @@ impl Breakpoints {
             .try_for_each(|(&at, page)| self.write(at, &page.bytes))
     }
 
-    /// Puts all back.
+    /// Puts all breakpoints back.
     ///
     /// # Errors
     /// If the code cannot be changed.
@@ -165,7 +166,7 @@ impl Breakpoints {
         placed.into_iter().try_for_each(|(&at, page)| self.write(at, &page.patched()))
     }
 
-    /// Takes all away from a process that has a copy of the memory.
+    /// Removes all breakpoints from a process that has a copy of the memory.
     ///
     /// # Errors
     /// If its code cannot be changed.
@@ -180,8 +181,8 @@ impl Breakpoints {
         Ok(())
     }
 
-    /// Takes all away and forgets all that is known of the code, because what is mapped has changed. Where something
-    /// else is mapped now, nothing is written.
+    /// Removes all breakpoints and forgets the cached code, because mappings have changed. Nothing is written where
+    /// something else is mapped now.
     pub(super) fn forget(&mut self) {
         let mut present = Vec::new();
         for (&at, page) in self.pages.iter().filter(|(_, page)| !page.placed.is_empty()) {
@@ -195,7 +196,7 @@ impl Breakpoints {
         self.placed.clear();
     }
 
-    /// Writes a word to the memory of the process; `false` if it cannot be written.
+    /// Writes a word to the process's memory; `false` if that fails.
     pub(super) fn write_u64(&self, address: u64, word: u64) -> bool {
         self.memory.write_all_at(&word.to_le_bytes(), address).is_ok()
     }
@@ -209,7 +210,7 @@ impl Breakpoints {
         self.write(address, &[BREAKPOINT])
     }
 
-    /// The page at an address; `None` if it cannot be read.
+    /// The page at an address, cached; `None` if it cannot be read.
     fn page(&mut self, at: u64) -> Option<&mut Page> {
         if !self.pages.contains_key(&at) {
             let mut bytes = vec![0; usize::try_from(PAGE_BYTES).ok()?];

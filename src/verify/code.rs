@@ -1,15 +1,16 @@
-//! What the instruction at an address does, remembered.
+//! A cache of what the instruction at an address does.
 
 use super::breakpoints::Breakpoints;
 use super::tracee;
 use fpprof_analysis::oracle::{Flow, MAX_INSTRUCTION_BYTES, flow};
 use nix::unistd::Pid;
 
-/// Instructions remembered, by the low bits of their address. A loop of this many is never decoded twice.
+/// Number of cached instructions, indexed by the low bits of their address. A loop of up to this many is never decoded
+/// twice.
 const SLOTS: usize = 1 << 16;
 
-/// A cache of decoded instructions. It is emptied whenever what is mapped changes; memory that is written and run
-/// without a change of its protection is told by the caller, and not remembered.
+/// A cache of decoded instructions. It is emptied whenever mappings change. The caller says which memory can be
+/// modified without a change of its protection; instructions there are not cached.
 #[derive(Debug)]
 pub(super) struct Code {
     slots: Vec<Option<(u64, Flow)>>,
@@ -24,7 +25,7 @@ impl Code {
         self.slots.fill(None);
     }
 
-    /// What the instruction at `ip` does.
+    /// Returns what the instruction at `ip` does.
     pub(super) fn at(
         &mut self,
         pid: Pid,

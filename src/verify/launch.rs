@@ -1,7 +1,7 @@
-//! Starting a program so that it can be stepped from its first instruction.
+//! Starts a program so that it can be stepped from its first instruction.
 //!
-//! What has to happen between fork and exec happens in a second run of our own program, which then becomes the
-//! command: a child that asks to be traced, goes without address space randomisation, and stops.
+//! The steps between fork and exec happen in a second instance of our own program, which then becomes the command: a
+//! child that asks to be traced, disables address space randomisation, and stops.
 
 use anyhow::Context as _;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -16,7 +16,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-/// What follows of a process: its threads, its execs, its system calls, and that it makes others. It dies with us.
+/// Events to trace: new threads, execs, system calls, new processes. The process is killed if we end.
 const FOLLOWED: ptrace::Options = ptrace::Options::PTRACE_O_TRACECLONE
     .union(ptrace::Options::PTRACE_O_TRACEEXEC)
     .union(ptrace::Options::PTRACE_O_TRACEFORK)
@@ -24,7 +24,7 @@ const FOLLOWED: ptrace::Options = ptrace::Options::PTRACE_O_TRACECLONE
     .union(ptrace::Options::PTRACE_O_TRACESYSGOOD)
     .union(ptrace::Options::PTRACE_O_EXITKILL);
 
-/// Becomes the command, traced by the parent. Returns only if it cannot.
+/// Becomes the command, traced by the parent. Returns only if that fails.
 pub(crate) fn become_stepped(command: &[OsString]) -> anyhow::Error {
     match try_become(command) {
         Ok(never) => match never {},
@@ -42,8 +42,8 @@ fn try_become(command: &[OsString]) -> anyhow::Result<std::convert::Infallible> 
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
 
-/// Keeps us, and what we start, on the CPU we are on: one of us always waits for the other, and to wake another CPU for
-/// each stop takes several times as long as the stop.
+/// Pins us and our children to the current CPU: tracer and tracee alternate, and waking another CPU for each stop takes
+/// several times as long as the stop.
 fn share_a_cpu() -> anyhow::Result<()> {
     let mut cpu = CpuSet::new();
     cpu.set(sched_getcpu().context("sched_getcpu")?).context("CPU number out of range")?;
@@ -54,7 +54,7 @@ fn share_a_cpu() -> anyhow::Result<()> {
 /// `is_stdout_ours`.
 ///
 /// # Errors
-/// If it cannot be started or traced. The message of a command that cannot be run is its own.
+/// If it cannot be started or traced. If the command cannot be run, the child itself prints why.
 pub(super) fn launch(command: &[OsString], is_stdout_ours: bool) -> anyhow::Result<Pid> {
     share_a_cpu()?;
     let own = std::env::current_exe().context("finding our own program")?;

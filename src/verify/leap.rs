@@ -1,8 +1,8 @@
-//! Leaps: from turn to turn at full speed.
+//! Leaps: runs at full speed from one control transfer ("turn") to the next.
 //!
-//! A stop for each instruction costs the processor a debug exception, which virtual machines make dear; a breakpoint
-//! costs a fourth of it, and code has some ten instructions for each turn. Between two windows of stepped instructions
-//! the shadow stack is kept by turns alone: a breakpoint stops the thread before a turn, which is then made by writing
+//! Each single step costs a debug exception, which is expensive in virtual machines. A breakpoint costs a fourth of
+//! that, and code has some ten instructions per turn. Between two windows of stepped instructions the shadow stack is
+//! therefore maintained at turns only: a breakpoint stops the thread before a turn, which is then emulated by writing
 //! its registers, without another stop.
 
 use super::stepper::{Lifted, Stepper, changes_mappings};
@@ -14,12 +14,12 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-/// The length of `syscall`.
+/// The length of the instruction `syscall`.
 const SYSCALL_BYTES: u64 = 2;
 
 impl Stepper {
-    /// Runs a thread to its next turn and makes that, or steps it where it cannot run. `false` when it is not stopped
-    /// before its next instruction afterwards.
+    /// Runs a thread to its next turn and emulates that, or single-steps where it cannot run. Returns `false` if the
+    /// thread is not stopped before its next instruction afterwards.
     pub(super) fn run_to_turn(&mut self, tid: Pid) -> anyhow::Result<bool> {
         let Self { threads, maps, breakpoints, .. } = self;
         let Some(thread) = threads.get(&tid) else { return Ok(false) };
@@ -50,7 +50,7 @@ impl Stepper {
         }
     }
 
-    /// One step without a look at the stack, which counts as a turn if it is one.
+    /// Single-steps without checking the stack; counts as a turn if the instruction is one.
     fn step_past_turns(&mut self, tid: Pid) -> anyhow::Result<bool> {
         let before = self.counts.calls.saturating_add(self.counts.returns);
         let goes_on = self.step(tid, None)?;
@@ -60,7 +60,7 @@ impl Stepper {
         Ok(goes_on)
     }
 
-    /// Makes the turn a thread stands before, if that can be done from here.
+    /// Emulates the turn at which a thread has stopped; `false` if that is not possible.
     fn make_turn(&mut self, tid: Pid) -> bool {
         let Self { threads, maps, breakpoints, counts, pid, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return false };
@@ -96,7 +96,7 @@ impl Stepper {
         true
     }
 
-    /// Takes a stop at a breakpoint of ours. `false` if it is none.
+    /// Handles a stop at one of our breakpoints; `false` if it is none.
     pub(super) fn arrived(&mut self, tid: Pid, mut regs: Registers) -> bool {
         let Self { threads, maps, breakpoints, counts, pid, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return false };
@@ -111,10 +111,10 @@ impl Stepper {
         true
     }
 
-    /// Takes a stop at the entry or the exit of a system call, which running threads make.
+    /// Handles a stop at the entry or exit of a system call of a running thread.
     ///
     /// # Errors
-    /// If the thread cannot be read or sent on.
+    /// If the thread cannot be read or resumed.
     pub(super) fn at_system_call(&mut self, tid: Pid) -> anyhow::Result<()> {
         let mut regs = match Registers::of(tid) {
             Ok(regs) => regs,
@@ -138,7 +138,7 @@ impl Stepper {
         run_on(tid)
     }
 
-    /// Takes the breakpoints away from a new process, which is stopped before its first instruction.
+    /// Removes the breakpoints from a new process, which is stopped before its first instruction.
     ///
     /// # Errors
     /// If its code cannot be changed.
@@ -154,7 +154,7 @@ impl Stepper {
         Ok(())
     }
 
-    /// Puts the breakpoints back when a thread has come back from `vfork`.
+    /// Puts the breakpoints back when a thread returns from `vfork`.
     ///
     /// # Errors
     /// If the code cannot be changed.
@@ -170,7 +170,7 @@ impl Stepper {
 /// Lets a thread run to its next stop.
 fn run_on(tid: Pid) -> anyhow::Result<()> {
     match ptrace::syscall(tid, None) {
-        // Killed meanwhile; its end is reported next.
+        // Killed meanwhile; its exit is reported next.
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("running thread {tid}")),
     }

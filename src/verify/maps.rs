@@ -1,4 +1,4 @@
-//! What is mapped in the stepped process.
+//! The mappings of the stepped process.
 
 use anyhow::Context as _;
 use fpprof_analysis::oracle::LiveMapping;
@@ -12,27 +12,27 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 
-/// What the kernel calls the vDSO.
+/// The kernel's name of the vDSO.
 const VDSO: &[u8] = b"[vdso]";
 
-/// Whether it is code that does not change while it is mapped: of a file or of the vDSO, and not writable.
+/// Whether it is code that cannot change while it is mapped: of a file or of the vDSO, and not writable.
 pub(super) fn is_lasting_code(vma: &MapsEntry) -> bool {
     vma.is_executable() && !vma.is_writable() && (vma.is_of_file() || vma.path == VDSO)
 }
 
-/// All mappings of a process, ascending.
+/// All mappings of a process, sorted by address.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
     vmas: Vec<MapsEntry>,
-    /// Which file a path was when it was first seen mapped, by path and inode.
+    /// The identity of a file when it was first seen mapped, by path and inode.
     identities: HashMap<(Vec<u8>, u64), FileIdentity>,
 }
 
 impl Maps {
-    /// Reads them anew.
+    /// Reads the mappings again.
     ///
     /// # Errors
-    /// If they cannot be read or make no sense.
+    /// If they cannot be read or parsed.
     pub(super) fn read(&mut self, pid: Pid) -> anyhow::Result<()> {
         let path = format!("/proc/{pid}/maps");
         let text = std::fs::read(&path).with_context(|| format!("reading {path}"))?;
@@ -47,19 +47,19 @@ impl Maps {
         Ok(())
     }
 
-    /// The mapping an address lies in.
+    /// The mapping that contains an address.
     pub(super) fn find(&self, address: u64) -> Option<&MapsEntry> {
         let above = self.vmas.partition_point(|vma| vma.start <= address);
         let vma = self.vmas.get(above.checked_sub(1)?)?;
         vma.range().contains(&address).then_some(vma)
     }
 
-    /// Where the vDSO is.
+    /// The address range of the vDSO.
     pub(super) fn vdso(&self) -> Option<Range<u64>> {
         self.vmas.iter().find(|vma| vma.path == VDSO).map(MapsEntry::range)
     }
 
-    /// Where code and files are mapped, and memory that one of these addresses lies in.
+    /// The ranges of code and files, and of memory that contains one of these addresses.
     pub(super) fn code_files_and(&self, addresses: impl Iterator<Item = u64>) -> MappingRanges {
         let is_code_or_file = |vma: &&MapsEntry| vma.is_executable() || vma.is_of_file();
         let others = addresses.filter_map(|address| self.find(address));
@@ -67,7 +67,7 @@ impl Maps {
         vmas.map(|vma| (vma.start, vma.end)).collect()
     }
 
-    /// The executable ones, as the oracle wants them.
+    /// The executable mappings, in the oracle's form.
     pub(super) fn executable(&mut self) -> Vec<LiveMapping> {
         let Self { vmas, identities } = self;
         let executable = vmas.iter().filter(|vma| vma.is_executable());
@@ -82,8 +82,8 @@ impl Maps {
     }
 }
 
-/// Which file is mapped. The kernel's device number in `maps` is not that of `stat` on some file systems, so that of
-/// `stat` is taken where both mean the same inode.
+/// The identity of a mapped file. On some file systems the device number in `maps` differs from that of `stat`; then
+/// that of `stat` is used if the inode is the same.
 fn identity(vma: &MapsEntry) -> FileIdentity {
     let (mut dev_major, mut dev_minor) = (vma.dev_major, vma.dev_minor);
     if let Ok(metadata) = std::fs::metadata(OsStr::from_bytes(&vma.path))
@@ -99,8 +99,8 @@ fn identity(vma: &MapsEntry) -> FileIdentity {
 mod tests {
     use super::*;
 
-    /// Check that memory without a name is none of a file and has no path for the oracle, that code that can be written to
-    /// does not last, and that a line that makes no sense is an error.
+    /// Check that anonymous memory belongs to no file and has no path for the oracle, that writable code is not
+    /// lasting, and that an invalid line is an error.
     #[test]
     fn mappings_are_told_apart() {
         let text =
@@ -117,7 +117,7 @@ mod tests {
         assert!(maps.take(b"1000-2000 r-xp\n").is_err());
     }
 
-    /// Check that an address is found in the mapping it lies in and in no other.
+    /// Check that an address is found only in the mapping that contains it.
     #[test]
     fn addresses_are_found() {
         let vma = |range: Range<u64>| MapsEntry { start: range.start, end: range.end, ..MapsEntry::default() };

@@ -1,9 +1,9 @@
-//! Stepping a program and checking every strategy against its true stack at every instruction.
+//! Steps a program and checks every strategy against its true stack at every instruction.
 //!
-//! [`run`] starts the command under ptrace and steps it from its exec on. What each instruction did to the stack goes
-//! to the thread's shadow stack, what is mapped to a history, and a sample of the moment before the instruction to the
-//! oracle of the analysis, which judges, and to a recording if one was asked for. Only the main process is stepped: its
-//! threads all, processes it makes not. With leaps, it runs from turn to turn at full speed between windows that are
+//! [`run`] starts the command under ptrace and steps it from its exec on. The effect of each instruction on the stack
+//! goes to the thread's shadow stack, mappings go to a history, and a sample of the state before the instruction goes
+//! to the oracle of the analysis, which judges it, and to a recording if requested. Only the main process is stepped,
+//! with all its threads; its child processes are not. With leaps, it runs at full speed between windows that are
 //! stepped.
 
 mod breakpoints;

@@ -1,16 +1,16 @@
-//! Which instructions are checked, and what is counted on the way.
+//! Chooses which instructions are checked, and counts events.
 
 use std::collections::BTreeMap;
 
-/// Picks one of every so many at random: every row of that length has exactly one, each of the row with the same chance.
-/// A fixed stride would always meet, or never, what a program does at a multiple of it.
+/// Picks one of every `n` at random: of each `n` in a row exactly one, each with the same probability. A fixed stride
+/// would resonate with a program's own period.
 #[derive(Debug)]
 struct OneIn {
     n: u64,
     random: fastrand::Rng,
-    /// How many come before the next one that is picked.
+    /// How many come before the next pick.
     before: u64,
-    /// How many of its row come after it.
+    /// How many of the same row come after the pick.
     after: u64,
 }
 
@@ -38,31 +38,31 @@ impl OneIn {
     }
 }
 
-/// Which instructions are to be checked.
+/// Which instructions to check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
-    /// One in so many.
+    /// Check one in this many.
     pub(crate) every: u64,
-    /// None of so many at the start.
+    /// Skip this many at the start.
     pub(crate) skip: u64,
-    /// The program is killed after so many.
+    /// Kill the program after this many.
     pub(crate) max: Option<u64>,
-    /// Windows between leaps, if not all are stepped.
+    /// Windows and leaps; `None` if all instructions are stepped.
     pub(crate) leaps: Option<Leaps>,
-    /// What all that is drawn at random follows from.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
 }
 
 /// Windows of stepped instructions with leaps between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Leaps {
-    /// Instructions in a window, on average.
+    /// Mean number of instructions in a window.
     pub(crate) window: u64,
-    /// One in so many turns begins a window.
+    /// One in this many turns begins a window.
     pub(crate) turns: u64,
 }
 
-/// Which of the stepped instructions are checked.
+/// Decides which of the stepped instructions are checked.
 #[derive(Debug)]
 pub(super) struct Pace {
     every: OneIn,
@@ -76,38 +76,38 @@ impl Pace {
         Self { every: OneIn::new(choice.every, random), skip: choice.skip, max: choice.max }
     }
 
-    /// Whether the next instruction, with so many before it, is checked.
+    /// Whether the next instruction is checked, after `n_before` others.
     pub(super) fn is_checked(&mut self, n_before: u64) -> bool {
         n_before >= self.skip && self.every.is_next()
     }
 
-    /// Whether so many instructions are all that was asked for.
+    /// Whether the requested maximum is reached after `n_before` instructions.
     pub(super) fn is_over(&self, n_before: u64) -> bool {
         self.max.is_some_and(|max| n_before >= max)
     }
 }
 
-/// Whether the program is stepped or leaps.
+/// Whether the program is currently stepped or leaps.
 #[derive(Debug)]
 pub(super) struct LeapSchedule {
-    /// `None` if all is stepped.
+    /// `None` if all instructions are stepped.
     leaps: Option<Drawn>,
     is_leaping: bool,
 }
 
-/// Where windows begin and end.
+/// The random starts and ends of windows.
 #[derive(Debug)]
 struct Drawn {
-    /// Turns that begin a window.
+    /// Picks the turns that begin a window.
     begins: OneIn,
-    /// Instructions of a window. Each is its last with the same chance, so that none is out of reach, however far after
-    /// a turn.
+    /// Mean number of instructions in a window. Each instruction ends it with the same probability, so that every one
+    /// can be reached, however far after a turn.
     window: u64,
     random: fastrand::Rng,
 }
 
 impl LeapSchedule {
-    /// Steps for ever without leaps. With them the start of the program counts as a turn.
+    /// Without leaps, steps forever. With leaps, the start of the program counts as a turn.
     pub(super) fn new(choice: &Choice) -> Self {
         let mut random = fastrand::Rng::with_seed(choice.seed).fork();
         let drawn = |Leaps { window, turns }: Leaps| Drawn {
@@ -125,14 +125,14 @@ impl LeapSchedule {
         self.is_leaping
     }
 
-    /// An instruction was stepped in a window.
+    /// Counts an instruction that was stepped in a window.
     pub(super) fn stepped(&mut self) {
         if let (false, Some(drawn)) = (self.is_leaping, &mut self.leaps) {
             self.is_leaping = drawn.random.u64(0..drawn.window) == 0;
         }
     }
 
-    /// A turn was made in a leap.
+    /// Counts a turn that was made in a leap.
     pub(super) fn turned(&mut self) {
         if let (true, Some(drawn)) = (self.is_leaping, &mut self.leaps) {
             self.is_leaping = !drawn.begins.is_next();
@@ -140,7 +140,7 @@ impl LeapSchedule {
     }
 }
 
-/// What happened.
+/// Events counted in a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) instructions: u64,
@@ -160,7 +160,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// All but the instructions, by name.
+    /// All counts but that of instructions, by name.
     pub(super) fn events(&self) -> BTreeMap<String, u64> {
         let named = [
             ("calls", self.calls),
@@ -187,7 +187,7 @@ mod tests {
 
     const ALL: Choice = Choice { every: 1, skip: 0, max: None, leaps: None, seed: 1 };
 
-    /// Check that one in so many is checked after those that are skipped, and that there is an end.
+    /// Check that one in `every` is checked after those that are skipped, and that the maximum ends it.
     #[test]
     fn one_in_so_many_is_checked() {
         for seed in 0..100 {
@@ -200,7 +200,7 @@ mod tests {
         assert!((0..10).all(|n| all.is_checked(n)));
     }
 
-    /// Check that of what comes at a multiple of the stride as much is checked as of everything else.
+    /// Check that events at multiples of the stride are checked as often as others.
     #[test]
     fn each_instruction_of_a_loop_has_the_same_chance() {
         let mut pace = Pace::new(&Choice { every: 20, ..ALL });
@@ -210,7 +210,7 @@ mod tests {
                 *checked += u32::from(pace.is_checked(20 * round + n));
             }
         }
-        // 500 of each, whose standard deviation is 22.
+        // 500 of each expected, with a standard deviation of 22.
         assert!(checked.iter().all(|n| (400..600).contains(n)), "{checked:?}");
     }
 
@@ -218,7 +218,7 @@ mod tests {
         LeapSchedule::new(&Choice { leaps: Some(Leaps { window, turns }), seed, ..ALL })
     }
 
-    /// Turns that begin a window, of the first so many, in a program of nothing else.
+    /// Indices of the turns that begin a window, of the first `n`, in a program of turns only.
     fn begins(window: u64, turns: u64, seed: u64, n: usize) -> Vec<usize> {
         let mut schedule = leaping(window, turns, seed);
         let mut begins = Vec::new();
@@ -234,8 +234,8 @@ mod tests {
         begins
     }
 
-    /// Check that each turn is as likely as any other to begin a window, from the first one on, and that one in so many
-    /// does; and that the same seed gives the same windows.
+    /// Check that each turn is equally likely to begin a window, from the first one on, at the requested rate; and that
+    /// the same seed gives the same windows.
     #[test]
     fn each_turn_has_the_same_chance() {
         let mut n_begins = [0_u32; 40];
@@ -244,14 +244,15 @@ mod tests {
                 n_begins[turn] += 1;
             }
         }
-        // 1,000 of each, whose standard deviation is 30.
+        // 1,000 of each expected, with a standard deviation of 30.
         assert!(n_begins.iter().all(|n| (850..1150).contains(n)), "{n_begins:?}");
         assert_eq!(begins(3, 10, 7, 1000).len(), 100);
         assert_eq!(begins(3, 10, 7, 1000), begins(3, 10, 7, 1000));
         assert_ne!(begins(3, 10, 7, 1000), begins(3, 10, 8, 1000));
     }
 
-    /// Check that windows have the mean length asked for, that some reach far, and that without leaps there is but one.
+    /// Check that windows have the requested mean length, that some are much longer, and that without leaps there is
+    /// only one.
     #[test]
     fn windows_end_at_random() {
         let mut schedule = leaping(30, 1, 1);

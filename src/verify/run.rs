@@ -1,4 +1,4 @@
-//! The whole run: start, step, rebuild when mappings change, name.
+//! The whole run: start, step, rebuild the checker when mappings change, symbolize.
 
 use super::launch::launch;
 use super::pace::Choice;
@@ -18,24 +18,24 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What is to be verified.
+/// What to verify, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// Program and arguments.
     pub(crate) command: Vec<OsString>,
-    /// The program's standard output goes to our standard error.
+    /// Whether the program's standard output goes to our standard error.
     pub(crate) is_stdout_ours: bool,
-    /// Strategies to compare with the truth.
+    /// Strategies to compare with the true stack.
     pub(crate) strategies: Vec<Strategy>,
-    /// The instructions to be checked.
+    /// The instructions to check.
     pub(crate) choice: Choice,
-    /// Disagreements to keep.
+    /// The disagreements to keep.
     pub(crate) wanted: Wanted,
-    /// A recording to make of what is checked.
+    /// The file for a recording of the checked samples.
     pub(crate) recording: Option<PathBuf>,
 }
 
-/// Runs the command to its end, or to the last instruction asked for.
+/// Runs the command to its end, or to the last requested instruction.
 ///
 /// # Errors
 /// If it cannot be started, traced or read, or the recording cannot be written.
@@ -80,11 +80,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
     }
 }
 
-/// Kills the program when we are told to stop: it may sit in a system call that does not end by itself.
+/// Kills the program when we receive a signal: it may be in a system call that does not end by itself.
 fn kill_on_signal(pid: Pid, stop: &'static StopFlag) {
     std::thread::spawn(move || {
         let mut fds = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
-        // Ends with our own process. An error leaves the flag, which stepping looks at.
+        // The thread ends with our process. If polling fails, the flag remains, which stepping checks.
         while poll(&mut fds, PollTimeout::NONE).is_err_and(|error| error == nix::errno::Errno::EINTR) {}
         if stop.signal().is_some() {
             let _ = kill(pid, Signal::SIGKILL);

@@ -1,4 +1,4 @@
-//! What was checked, as a recording: a sample of each instruction, with its registers and its stack.
+//! Writes the checked samples as a recording, with registers and stack.
 
 use crate::output::RecordingFile;
 use anyhow::Context as _;
@@ -12,21 +12,21 @@ use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of stack copied.
+/// Maximum bytes of stack copied.
 pub(super) const MAX_STACK_BYTES: u32 = 16 << 20;
 
-/// A recording under way.
+/// A recording in progress.
 pub(super) struct Samples {
     writer: RecordingWriter<RecordingFile>,
     path: PathBuf,
-    /// Process events of the history that are written.
+    /// Number of process events of the history that are already written.
     n_events: usize,
     n_samples: u64,
     last_ns: u64,
 }
 
 impl Samples {
-    /// Begins the recording of a command, one in `every` instructions of which is checked.
+    /// Starts the recording of a command, of which one in `every` instructions is checked.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -48,7 +48,8 @@ impl Samples {
         Ok(Self { writer, path: path.to_owned(), n_events: 0, n_samples: 0, last_ns: 0 })
     }
 
-    /// Adds a sample of a thread, after what the history has of now. Of its stack only words are kept that point into `kept`.
+    /// Adds a sample of a thread, after the new events of the history. Only words of its stack that point into `kept`
+    /// are kept.
     ///
     /// # Errors
     /// If the file cannot be written.

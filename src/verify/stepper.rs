@@ -1,8 +1,8 @@
-//! Stepping all threads of a process, one at a time.
+//! Steps all threads of a process, one at a time.
 //!
-//! A thread runs for a while, then the next, in the order of their ids; one in a system call is left alone until it
-//! comes back, so that a lock somebody holds is given back in time. Without threads the order is the program's own,
-//! and two runs on the same input give the same figures.
+//! Threads take turns in the order of their ids. A thread in a system call is skipped until it returns, so that a lock
+//! that another thread holds is released in time. Without threads the order is the program's own, and two runs on the
+//! same input give the same figures.
 
 use super::breakpoints::Breakpoints;
 use super::code::Code;
@@ -26,11 +26,11 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::Instant;
 
-/// Instructions a thread runs before the next one has its turn.
+/// Instructions that a thread runs before the next one takes its turn.
 const QUANTUM: u32 = 5000;
-/// Bytes above the outermost known frame of a stack that are copied: what a walk that went astray would read.
+/// Bytes copied above the outermost known frame of a stack, which a walk that goes wrong would read.
 const ABOVE_BYTES: u64 = 64 << 10;
-/// Most bytes of a vDSO; it has some 8 KiB.
+/// Maximum size of a vDSO in bytes; it usually has some 8 KiB.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
 
 /// System calls that change what is mapped: mmap, mprotect, munmap, brk, mremap, shmat, shmdt, `remap_file_pages`,
@@ -43,47 +43,47 @@ const MAPPING_CALLS: [u64; 9] = [9, 10, 11, 12, 25, 30, 67, 216, 329];
 /// Why stepping paused.
 #[derive(Debug)]
 pub(super) enum Pause {
-    /// Executable mappings changed: the checker must be made anew.
+    /// Executable mappings changed: the checker must be rebuilt.
     Mappings,
-    /// The program is over, in words.
+    /// The program has ended; how, in words.
     Ended(String),
 }
 
-/// Who took the breakpoints away, for a process that runs in the same memory.
+/// How long the breakpoints are removed, for a process that runs in the same memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifted {
-    /// This thread, until it comes back from `vfork`.
+    /// Until this thread returns from `vfork`.
     By(Pid),
-    /// For good: the other may run for ever.
+    /// Permanently: the other process may run forever.
     ForGood,
 }
 
 /// A stepped process.
 pub(super) struct Stepper {
     pub(super) pid: Pid,
-    /// By their ids: other threads come and go while one is waited for.
+    /// Threads by id, including those that are not being stepped.
     pub(super) threads: BTreeMap<Pid, Thread>,
-    /// Whose turn it was.
+    /// The thread that ran last.
     turn: Pid,
     pace: Pace,
     pub(super) schedule: LeapSchedule,
     pub(super) counts: Counts,
     pub(super) history: History,
     pub(super) maps: Maps,
-    /// Where the kernel left the stack of the program, with its arguments above.
+    /// The program's initial stack pointer; its arguments are above.
     start_stack: u64,
     pub(super) breakpoints: Breakpoints,
-    /// Who took the breakpoints away.
+    /// Whether the breakpoints are removed.
     pub(super) lifted: Option<Lifted>,
-    /// A system call may have changed what is mapped.
+    /// Whether a system call may have changed mappings.
     pub(super) is_dirty: bool,
-    /// Executable mappings changed since the checker was made.
+    /// Whether executable mappings changed since the checker was built.
     is_checker_stale: bool,
     code: Code,
     sample: Sample,
-    /// The recording of what is checked, if one was asked for.
+    /// The recording of the checked samples, if requested.
     samples: Option<Samples>,
-    /// New processes that have stopped before their parent's event came.
+    /// New processes whose stop was reported before their parent's event.
     strays: Vec<Pid>,
     start: Instant,
     stop: &'static StopFlag,
@@ -91,7 +91,7 @@ pub(super) struct Stepper {
 }
 
 impl Stepper {
-    /// A process that stands before its first instruction.
+    /// Creates a stepper of a process that is stopped before its first instruction.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -125,12 +125,12 @@ impl Stepper {
             ended: None,
         };
         stepper.begin_image(pid)?;
-        // The first checker is made from what is mapped now.
+        // The first checker is built from the current mappings.
         stepper.is_checker_stale = false;
         Ok(stepper)
     }
 
-    /// Steps on until executable mappings change or the program is over.
+    /// Steps until executable mappings change or the program ends.
     ///
     /// # Errors
     /// If the process can no longer be read or stepped.
@@ -169,7 +169,7 @@ impl Stepper {
         }
     }
 
-    /// Begins with a new image: after an exec there is one thread and nothing of the old.
+    /// Starts over with a new image: after an exec there is one thread and no old mapping.
     fn begin_image(&mut self, pid: Pid) -> anyhow::Result<()> {
         self.pid = pid;
         self.breakpoints = Breakpoints::new(pid)?;
@@ -206,7 +206,7 @@ impl Stepper {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Ends the recording of what was checked.
+    /// Finishes the recording of the checked samples.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -220,20 +220,20 @@ impl Stepper {
         let Self { samples: Some(samples), sample, threads, maps, history, .. } = self else { return Ok(()) };
         let kept = maps.code_files_and(threads.values().map(|thread| thread.before.sp()));
         let time_ns = history.sampled(elapsed_ns);
-        // The recording is one of copied stacks.
+        // The recording is one of copied stacks, without walks in the kernel.
         (sample.cfi_end, sample.cfi_frames) = (None, Vec::new());
         samples.add(sample, tid, time_ns, history, &kept)
     }
 
-    /// The next stopped thread after the one whose turn it was.
+    /// The next stopped thread after the one that ran last.
     pub(super) fn next_stopped(&self) -> Option<Pid> {
         let later = self.threads.range((Bound::Excluded(self.turn), Bound::Unbounded));
         let mut order = later.chain(self.threads.range(..=self.turn));
         order.find(|(_, thread)| thread.under_way.is_none()).map(|(&tid, _)| tid)
     }
 
-    /// Checks, if `check` is given, and steps one thread. `false` when it is not stopped before its next instruction
-    /// afterwards.
+    /// Checks one thread's stack, if `check` is given, and steps the thread. Returns `false` if it is not stopped
+    /// before its next instruction afterwards.
     pub(super) fn step(&mut self, tid: Pid, check: Option<(&mut Checker<'_>, &mut Tally)>) -> anyhow::Result<bool> {
         let Self { threads, maps, code, pid, breakpoints, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return Ok(false) };
@@ -274,7 +274,7 @@ impl Stepper {
         Ok(goes_on)
     }
 
-    /// Waits until a stepped thread has stopped; not for one that may be long while others can go on.
+    /// Waits until a stepped thread has stopped; but not if that may take long and others can run.
     fn wait_for(&mut self, tid: Pid, may_block: bool) -> anyhow::Result<bool> {
         let has_others = self.next_stopped().is_some();
         loop {
@@ -290,7 +290,7 @@ impl Stepper {
         }
     }
 
-    /// Waits for any thread and takes what it reports. `false` when nothing was there to take.
+    /// Waits for any thread and handles its report. Returns `false` if there was none.
     pub(super) fn wait(&mut self, is_blocking: bool) -> anyhow::Result<bool> {
         let flags = if is_blocking { WaitPidFlag::__WALL } else { WaitPidFlag::__WALL | WaitPidFlag::WNOHANG };
         let status = match waitpid(None, Some(flags)) {
@@ -317,7 +317,7 @@ impl Stepper {
     fn stopped(&mut self, tid: Pid, signal: Signal) -> anyhow::Result<()> {
         let regs = match Registers::of(tid) {
             Ok(regs) => regs,
-            // Killed while it was stopped: its end is reported next.
+            // Killed while it was stopped: its exit is reported next.
             Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -329,7 +329,7 @@ impl Stepper {
                 self.strays.push(tid);
                 return Ok(());
             }
-            // A new thread, which begins with a stop of its own.
+            // A new thread; its first stop is reported separately.
             self.threads.insert(tid, Thread::new(tid, regs));
             self.counts.threads = self.counts.threads.saturating_add(1);
             return Ok(());
@@ -337,7 +337,8 @@ impl Stepper {
         let before = thread.before;
         let flow = thread.under_way.map(|step| step.flow);
         let is_step = signal == Signal::SIGTRAP && !(is_own_trap(thread.under_way) && is_sent(tid));
-        // A signal comes instead of the instruction, unless that was a call the signal has interrupted.
+        // The signal arrived before the instruction was executed, unless that was a system call which the signal
+        // interrupted.
         if is_step || regs.ip() != before.ip() {
             self.is_dirty |= flow == Some(Flow::Syscall) && changes_mappings(before.ax);
             thread.stepped(regs, &self.breakpoints, self.pid, &mut self.maps, &mut self.counts);
@@ -363,7 +364,7 @@ impl Stepper {
             self.counts.execs = self.counts.execs.saturating_add(1);
             self.code.clear();
             self.begin_image(tid)?;
-            // The system call is not over yet.
+            // The system call has not returned yet.
             if let Some(thread) = self.threads.get_mut(&tid) {
                 thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false, is_running: false });
             }
@@ -385,12 +386,12 @@ impl Stepper {
         resume(tid, None)
     }
 
-    /// Whether a task is one of the process's threads, and not another process.
+    /// Whether a task is a thread of the process, and not another process.
     fn is_thread(&self, tid: Pid) -> bool {
         Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists()
     }
 
-    /// Lets a new process run on its own, as soon as it has stopped for us.
+    /// Detaches a new process once it has stopped.
     fn let_go(&mut self, pid: Pid) -> anyhow::Result<()> {
         self.counts.processes_not_followed = self.counts.processes_not_followed.saturating_add(1);
         match self.strays.iter().position(|&stray| stray == pid) {
@@ -423,7 +424,7 @@ impl Stepper {
         });
     }
 
-    /// Ends the program before it is over.
+    /// Ends the program early.
     fn end_early(&mut self) -> anyhow::Result<()> {
         let why = if self.stop.signal().is_some() { "interrupted" } else { "--max-instructions" };
         let n = self.counts.instructions;
@@ -436,20 +437,20 @@ impl Stepper {
     }
 }
 
-/// Whether a system call of this number may change what is mapped.
+/// Whether a system call with this number may change mappings.
 pub(super) fn changes_mappings(number: u64) -> bool {
     MAPPING_CALLS.contains(&number)
 }
 
-/// Whether the program itself may have raised a SIGTRAP with such an instruction, or on its way to a turn.
+/// Whether the program itself may have raised a SIGTRAP with this instruction, or while running to a turn.
 fn is_own_trap(step: Option<UnderWay>) -> bool {
     step.is_some_and(|step| step.is_running || matches!(step.flow, Flow::Breakpoint | Flow::Syscall))
 }
 
-/// Whether a SIGTRAP was sent, or raised by a breakpoint, and not by the step.
+/// Whether a SIGTRAP was sent, or raised by a breakpoint, and not caused by the single step.
 ///
 /// # Sources
-/// `include/uapi/asm-generic/siginfo.h`: `SI_USER` 0, `SI_TKILL` −6, `SI_KERNEL` 0x80, which is what `int3` has.
+/// `include/uapi/asm-generic/siginfo.h`: `SI_USER` 0, `SI_TKILL` −6, `SI_KERNEL` 0x80, which `int3` has.
 fn is_sent(tid: Pid) -> bool {
     const SI_KERNEL: i32 = 0x80;
     ptrace::getsiginfo(tid).is_ok_and(|info| info.si_code <= 0 || info.si_code == SI_KERNEL)
@@ -457,17 +458,18 @@ fn is_sent(tid: Pid) -> bool {
 
 fn resume(tid: Pid, signal: Option<Signal>) -> anyhow::Result<()> {
     match ptrace::step(tid, signal) {
-        // Killed meanwhile; its end is reported next.
+        // Killed meanwhile; its exit is reported next.
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("stepping thread {tid}")),
     }
 }
 
-/// What a sample before the present instruction would carry.
+/// Fills in the sample that would be taken before the current instruction.
 fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, maps: &mut Maps, start_stack: u64) {
     let sp = regs.sp();
     if maps.find(sp).is_none() {
-        // A stack that has just grown. Without its mapping the stack is empty, which is what is then reported.
+        // The stack may just have grown. If its mapping is still missing, the sample's stack is empty, and is reported
+        // as such.
         let _ = maps.read(pid);
     }
     let end = maps.find(sp).map(|vma| match sp <= start_stack && vma.range().contains(&start_stack) {

@@ -1,4 +1,4 @@
-//! One thread: its registers before the present instruction, and what each instruction did to its shadow stack.
+//! One thread: its registers before the current instruction, and the effect of each instruction on its shadow stack.
 
 use super::breakpoints::Breakpoints;
 use super::maps::Maps;
@@ -9,18 +9,20 @@ use fpprof_collector::MapsEntry;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-/// A change of the stack pointer beyond this may be to another stack. Frames larger than this stay in their mapping.
+/// A larger change of the stack pointer may be a switch to another stack. Frames larger than this stay in their
+/// mapping.
 const FAR_BYTES: u64 = 4096;
-/// `rt_sigreturn`.
+/// Number of the system call `rt_sigreturn`.
 ///
 /// # Sources
 /// The kernel's `arch/x86/entry/syscalls/syscall_64.tbl`.
 const RT_SIGRETURN: u64 = 15;
-/// The length of `syscall`: an interrupted call that is made again has its instruction pointer moved back by this.
+/// The length of `syscall`: to restart an interrupted call, the kernel moves the instruction pointer back by this.
 const SYSCALL_BYTES: u64 = 2;
 
 const NOP: u8 = 0x90;
-/// Most of them behind a call that are looked past: Go's compiler puts them there, and goes on after them when a panic ends.
+/// The most `nop`s skipped after a call: Go's compiler inserts them there, and execution resumes after them when a
+/// panic is recovered.
 const MAX_NOPS: usize = 3;
 
 /// A stepped thread.
@@ -28,32 +30,32 @@ const MAX_NOPS: usize = 3;
 pub(super) struct Thread {
     pub(super) tid: Pid,
     pub(super) shadow: ShadowStack,
-    /// Before the present instruction.
+    /// The registers before the current instruction.
     pub(super) before: Registers,
-    /// To be delivered with the next step.
+    /// The signal to deliver with the next step.
     pub(super) signal: Option<Signal>,
-    /// What the instruction under way does; `None` while the thread is stopped.
+    /// The step in progress; `None` while the thread is stopped.
     pub(super) under_way: Option<UnderWay>,
-    /// The present instruction repeats, and was counted.
+    /// Whether the current instruction repeats and was already counted.
     pub(super) is_repeating: bool,
-    /// `before` was changed, and the thread's own registers not yet.
+    /// Whether `before` was changed but not yet written to the thread.
     pub(super) is_moved: bool,
-    /// It runs, and has entered a system call.
+    /// Whether it runs and has entered a system call.
     pub(super) is_in_kernel: bool,
 }
 
-/// A step that was begun.
+/// A step in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnderWay {
     pub(super) flow: Flow,
-    /// A signal was delivered with it.
+    /// Whether a signal was delivered with it.
     pub(super) has_signal: bool,
-    /// It is no single step: the thread runs to its next turn or system call.
+    /// Whether the thread runs to its next turn or system call, instead of a single step.
     pub(super) is_running: bool,
 }
 
 impl Thread {
-    /// A thread that stands before its first instruction.
+    /// Creates a thread that is stopped before its first instruction.
     pub(super) fn new(tid: Pid, regs: Registers) -> Self {
         let shadow = ShadowStack::new(regs.sp());
         Self {
@@ -68,7 +70,7 @@ impl Thread {
         }
     }
 
-    /// Gives the thread the registers it is to go on with.
+    /// Writes changed registers to the thread.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -76,7 +78,7 @@ impl Thread {
         if std::mem::take(&mut self.is_moved) { self.before.write_place(self.tid) } else { Ok(()) }
     }
 
-    /// Takes the registers after a step.
+    /// Updates the state with the registers after a step.
     pub(super) fn stepped(
         &mut self,
         after: Registers,
@@ -133,7 +135,7 @@ impl Thread {
             Moved::Within(self.shadow.moved(after.sp(), |slot| tracee::read_u64(pid, slot)))
         } else {
             if maps.find(after.sp()).is_none() {
-                // A stack that has just grown. What cannot be read is unknown, and the stack another one.
+                // The stack may just have grown. If it cannot be read, the switch is treated as one to another stack.
                 let _ = maps.read(pid);
             }
             self.shadow.moved_far(after.sp(), |sp| maps.find(sp).map(MapsEntry::range))
@@ -150,7 +152,8 @@ impl Thread {
         }
     }
 
-    /// A handler was entered instead of the instruction, if the stack pointer points at a frame of this signal.
+    /// Whether a signal handler was entered instead of the instruction: the stack pointer points at a frame of this
+    /// signal.
     fn entered_handler(&mut self, before: Registers, after: Registers, pid: Pid, counts: &mut Counts) -> bool {
         if after.ip() == before.ip() && after.sp() == before.sp() {
             return false;
@@ -167,8 +170,8 @@ impl Thread {
     }
 }
 
-/// What a stack begins with that is jumped into; `None` when the word is no return address, so that nobody is to return
-/// to it, or when the jump leads into the middle of a function, where the word may be anything.
+/// The first word of a stack that was switched to by a jump; `None` if the word is no return address, so that nothing
+/// returns to it, or if the jump leads into the middle of a function, where the word may be anything.
 fn first_word(after: Registers, breakpoints: &Breakpoints, pid: Pid, maps: &Maps) -> Option<FirstWord> {
     let return_address = tracee::read_u64(pid, after.sp())?;
     let is_code = maps.find(return_address).is_some_and(|vma| vma.is_executable());
@@ -178,7 +181,7 @@ fn first_word(after: Registers, breakpoints: &Breakpoints, pid: Pid, maps: &Maps
     Some(FirstWord { return_address, is_after_call: is_code && is_after_call(return_address, 0, breakpoints, pid) })
 }
 
-/// Whether a call stands before an address, with at most so many `nop`s of one byte between them.
+/// Whether an address follows a call, with at most `n_nops` one-byte `nop`s between them.
 fn is_after_call(address: u64, n_nops: usize, breakpoints: &Breakpoints, pid: Pid) -> bool {
     let mut before = [0; MAX_INSTRUCTION_BYTES + MAX_NOPS];
     let start = address.saturating_sub(before.len() as u64);

@@ -1,4 +1,4 @@
-//! Registers and memory of a stopped thread.
+//! Reads registers and memory of a stopped thread.
 
 use anyhow::Context as _;
 use fpprof_recording::model::{Abi, Arch, UserRegs};
@@ -13,38 +13,38 @@ use std::io::IoSliceMut;
 /// # Sources
 /// `__USER_CS` in the kernel's `arch/x86/include/asm/segment.h`.
 const USER_CS_64: u64 = 0x33;
-/// Where a signal frame keeps the interrupted stack pointer and instruction pointer, in bytes from its start.
+/// Offsets of the interrupted stack pointer and instruction pointer in a signal frame.
 ///
 /// # Sources
 /// `struct rt_sigframe` in the kernel's `arch/x86/include/asm/sigframe.h`: restorer (8), `ucontext` (40 bytes before
 /// its registers), `struct sigcontext`: r8–r15, di, si, bp, bx, dx, ax, cx, then sp and ip.
 const SIGNAL_FRAME_SP: u64 = 8 + 40 + 15 * 8;
 
-/// What of the registers is needed.
+/// The registers that stepping needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Registers {
     pub(super) user: UserRegs,
-    /// The number of the system call, at one.
+    /// `ax`: the number of the system call, at a `syscall` instruction.
     pub(super) ax: u64,
-    /// The number of the system call the thread is in, at the stops of one.
+    /// `orig_ax`: the number of the current system call, at its stops.
     pub(super) system_call: u64,
 }
 
-/// Where the general registers stand in [`UserRegs`], by their number in instructions: ax, cx, dx, bx, sp, bp, si, di,
-/// then r8 to r15.
+/// Indices of the general registers in [`UserRegs`], by their number in instruction encodings: ax, cx, dx, bx, sp, bp,
+/// si, di, then r8 to r15.
 ///
 /// # Sources
 /// Intel SDM vol. 2, table 2-4; the order in `UserRegs` is that of DWARF.
 const BY_NUMBER: [usize; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
-/// The instruction pointer and the stack pointer in [`UserRegs`].
+/// Indices of the instruction pointer and of the stack pointer in [`UserRegs`].
 const IP: usize = 16;
 const SP: usize = 7;
 
 impl Registers {
-    /// Those of a stopped thread.
+    /// Reads the registers of a stopped thread.
     ///
     /// # Errors
-    /// If it is gone, or runs 32-bit code.
+    /// If the thread is gone, or runs 32-bit code.
     pub(super) fn of(tid: Pid) -> anyhow::Result<Self> {
         let r = ptrace::getregs(tid).with_context(|| format!("reading the registers of thread {tid}"))?;
         anyhow::ensure!(r.cs == USER_CS_64, "32-bit code is not supported");
@@ -63,25 +63,25 @@ impl Registers {
         self.user.sp()
     }
 
-    /// A general register by its number in instructions.
+    /// A general register by its number in instruction encodings.
     pub(super) fn by_number(&self, number: usize) -> Option<u64> {
         self.user.values.get(*BY_NUMBER.get(number)?).copied()
     }
 
-    /// Stands elsewhere.
+    /// Sets the instruction pointer and the stack pointer.
     pub(super) fn go(&mut self, ip: u64, sp: u64) {
         self.user.values[IP] = ip;
         self.user.values[SP] = sp;
     }
 
-    /// Makes a stopped thread stand where these do; nothing else is changed.
+    /// Writes only the instruction pointer and stack pointer to a stopped thread.
     ///
     /// # Errors
     /// If its registers cannot be written.
     pub(super) fn write_place(&self, tid: Pid) -> anyhow::Result<()> {
         let mut regs = match ptrace::getregs(tid) {
             Ok(regs) => regs,
-            // Killed while it was stopped: its end is reported next.
+            // Killed while it was stopped: its exit is reported next.
             Err(Errno::ESRCH) => return Ok(()),
             Err(error) => return Err(error).with_context(|| format!("reading the registers of thread {tid}")),
         };
@@ -94,7 +94,7 @@ impl Registers {
     }
 }
 
-/// Fills as much of `buf` as can be read from `address` on; gives the number of bytes.
+/// Reads as many bytes as possible from `address` into `buf`; returns their number.
 pub(super) fn read(pid: Pid, address: u64, buf: &mut [u8]) -> usize {
     let Ok(base) = usize::try_from(address) else { return 0 };
     if buf.is_empty() {
@@ -110,7 +110,7 @@ pub(super) fn read_u64(pid: Pid, address: u64) -> Option<u64> {
     (read(pid, address, &mut word) == word.len()).then(|| u64::from_le_bytes(word))
 }
 
-/// A signal frame, at the entry of its handler.
+/// The interrupted registers in a signal frame, at the entry of its handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SignalFrame {
     pub(super) ip: u64,
@@ -118,7 +118,7 @@ pub(super) struct SignalFrame {
     pub(super) restorer: u64,
 }
 
-/// The signal frame at a stack pointer.
+/// Reads the signal frame at a stack pointer.
 pub(super) fn signal_frame(pid: Pid, sp: u64) -> Option<SignalFrame> {
     let restorer = read_u64(pid, sp)?;
     let at = sp.checked_add(SIGNAL_FRAME_SP)?;

@@ -1,4 +1,4 @@
-//! Drops, for good, everything that reading and computing do not need.
+//! Drops, permanently, all rights that reading and computing do not need.
 //!
 //! # Sources
 //! capabilities(7), seccomp(2), landlock(7), prctl(2) `PR_SET_NO_NEW_PRIVS`.
@@ -18,7 +18,7 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// System calls of reading, computing, writing to what is open, and threads. All others fail with EPERM.
+/// System calls for reading, computing, writing to open files, and threads. All others fail with EPERM.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -79,23 +79,23 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// The same that only x86-64 has.
+/// Allowed system calls that exist only on x86-64.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLD: &[libc::c_long] =
     &[libc::SYS_arch_prctl, libc::SYS_lstat, libc::SYS_poll, libc::SYS_readlink, libc::SYS_stat, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_OLD: &[libc::c_long] = &[];
 
-/// Whether this process can do more than an ordinary user's.
+/// Whether this process has more rights than an ordinary user's.
 pub(crate) fn is_privileged() -> bool {
     rustix::process::geteuid().is_root() || capabilities(None).is_ok_and(|sets| !sets.effective.is_empty())
 }
 
-/// Most CPU time of a worker that has one thing to do: far beyond what the largest recordings take.
+/// Maximum CPU time of a worker with one task: far more than the largest recordings take.
 pub(super) const MAX_CPU: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Most bytes of address space of a worker: three quarters of the machine's memory, so that the machine does not run out of it,
-/// and 256 MiB for each CPU, since a thread's allocator reserves far more than it uses; but 2 GiB anywhere.
+/// Maximum address space of a worker in bytes: three quarters of the machine's memory, so that the machine does not run
+/// out, plus 256 MiB for each CPU, since a thread's allocator reserves far more than it uses; at least 2 GiB.
 pub(super) fn max_address_space() -> u64 {
     let machine = rustix::system::sysinfo();
     let memory = machine.totalram.saturating_mul(machine.mem_unit.into());
@@ -103,7 +103,7 @@ pub(super) fn max_address_space() -> u64 {
     (memory / 4).saturating_mul(3).saturating_add(threads.saturating_mul(256 << 20)).max(2 << 30)
 }
 
-/// Limits what this process may use, for good, unless its limit is lower already.
+/// Limits a resource of this process permanently, unless its limit is already lower.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -111,12 +111,12 @@ pub(super) fn limit(resource: Resource, most: u64) -> anyhow::Result<()> {
     set_limit(resource, most, most)
 }
 
-/// Limits its CPU time likewise, to [`MAX_CPU`].
+/// Limits the CPU time of this process permanently to [`MAX_CPU`].
 ///
 /// # Errors
 /// If the kernel refuses.
 pub(super) fn limit_cpu() -> anyhow::Result<()> {
-    // SIGXCPU says what it was; at the limit that cannot be raised comes SIGKILL.
+    // At the soft limit, SIGXCPU tells the cause; SIGKILL follows at the hard limit.
     set_limit(Resource::Cpu, MAX_CPU.as_secs(), MAX_CPU.as_secs() + 1)
 }
 
@@ -127,18 +127,18 @@ fn set_limit(resource: Resource, current: u64, maximum: u64) -> anyhow::Result<(
     setrlimit(resource, limit).context("cannot limit resources")
 }
 
-/// Drops all capabilities, the right to run programs, and every system call but those of [`ALLOWED`]. Files can be opened
-/// only if `reads`, and then for reading. Call it before there are threads.
+/// Drops all capabilities, the right to run programs, and every system call but those of [`ALLOWED`]. Files can be
+/// opened only if `reads`, and then only for reading. Must be called before threads are started.
 ///
 /// # Errors
-/// If the kernel refuses. Nothing may be parsed then.
+/// If the kernel refuses. Then nothing may be parsed.
 pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
     if super::client().is_none() {
         return Ok(());
     }
-    // ps and top show this name; without it they would show `exe`.
+    // Displayed by ps and top, which would otherwise display `exe`.
     rustix::thread::set_name(c"fpprof-worker").context("cannot name the process")?;
-    // Ends with the first process, which hands over the files and waits for the result.
+    // The worker dies with the first process, which passes the files and waits for the result.
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot set the parent-death signal")?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
@@ -150,8 +150,8 @@ pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
     apply_filter(&filter).context("cannot set the seccomp filter")
 }
 
-/// A second wall behind the filter of system calls: no files but for reading, if at all, no network, no signals to others.
-/// Kernels before 5.13 have none of it, later ones more and more.
+/// A second barrier in addition to the system call filter: no file access except, if `reads`, for reading; no network,
+/// no signals to others. Kernels before 5.13 do not support it; later ones support more of it.
 fn restrict(reads: bool) -> anyhow::Result<()> {
     let known = ABI::V6;
     let rules = Ruleset::default()
@@ -171,10 +171,10 @@ fn filter(reads: bool) -> anyhow::Result<BpfProgram> {
         let condition = |&value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
         values.iter().map(|value| SeccompRule::new(vec![condition(value)?])).collect::<Result<Vec<_>, _>>()
     };
-    // Whether and how wide a terminal is.
+    // Programs ask whether there is a terminal, and how wide it is.
     rules.insert(libc::SYS_ioctl, one_of(1, &[libc::TCGETS, libc::TIOCGWINSZ])?);
     rules.insert(libc::SYS_prctl, one_of(0, &[libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64])?);
-    // Reading a limit: the new one is none.
+    // Allow only reading a limit: the pointer to a new one is null.
     let reads_limit = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![reads_limit])?]);
     if reads {
@@ -194,8 +194,8 @@ mod tests {
     use super::restrict;
     use std::fs::File;
 
-    /// Check that Landlock alone refuses to write, create and remove files, and to read them unless that is asked for. It
-    /// holds for one thread.
+    /// Check that Landlock alone refuses to write, create and remove files, and to read them unless requested. It
+    /// applies to one thread.
     #[test]
     fn landlock_is_a_second_wall() {
         let dir = tempfile::tempdir().unwrap();

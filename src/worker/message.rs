@@ -1,4 +1,4 @@
-//! What a worker and its broker say to each other: JSON, one message a packet, with a file where one is handed over.
+//! Messages between a worker and its broker: JSON, one message per packet, with a file descriptor if a file is passed.
 
 use fpprof_analysis::modules::{FileStat, Inode, Missing};
 use rustix::net::{
@@ -11,58 +11,59 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Limit of a message in bytes: room for a path of the kernel's 4,096 bytes, each of which JSON writes as a number.
+/// Maximum size of a message in bytes: room for a path of 4,096 bytes, the kernel's limit, each of which JSON writes as
+/// a number.
 const MAX_BYTES: usize = 32 << 10;
 
-/// What a worker asks for; paths as bytes.
+/// A request of the worker; paths are bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// A file that unwinding or naming needs; if one inode only will do, which.
+    /// A file needed for unwinding or symbolization; with an inode if no other file will do.
     Module(Vec<u8>, Option<Inode>),
-    /// A file of the command line.
+    /// A file named on the command line.
     Input(Vec<u8>),
-    /// A file to be written whole, beside its final name first.
+    /// A file to be written atomically, first under a temporary name.
     Create(Vec<u8>),
-    /// The file of [`Request::Create`] is whole.
+    /// The file of [`Request::Create`] is complete.
     Commit,
-    /// The file of a new recording.
+    /// The file for a new recording.
     Recording(Vec<u8>),
-    /// The next part of a recording under way, once it is there.
+    /// The next part of a recording in progress, once it is available.
     Part,
 }
 
-/// The answer.
+/// The broker's answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// With the file.
+    /// The file is attached.
     Module(FileStat),
-    /// There is none.
+    /// There is no such file.
     Missing(Missing),
-    /// With the file, if one was asked for.
+    /// Success; the file is attached, if one was requested.
     Done,
-    /// With the file.
+    /// The file is attached.
     Recording(Made),
-    /// With a file that holds it, and the number of blocks that found no room in it. Without a file at the end.
+    /// The part is in the attached file; the number of blocks that found no room in it. No file at the end.
     Part(u64),
-    /// By the number of the system's error, where it is one, or in words.
+    /// Failure: the error number, if the system gave one, and a message.
     Failed(Option<i32>, String),
 }
 
-/// What was made for a recording.
+/// What was created for a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Made {
-    /// Nothing: it goes to a device or a pipe that was there.
+    /// Nothing: it is written to an existing device or pipe.
     Nothing,
     /// A new file.
     New,
-    /// A new file, for which an older one was moved aside.
+    /// A new file; an older one was moved aside.
     InPlaceOfOlder,
 }
 
 /// Sends a message.
 ///
 /// # Errors
-/// If it is longer than [`MAX_BYTES`], which the paths in a hostile recording can be, or nobody receives it.
+/// If it is longer than [`MAX_BYTES`], as hostile paths in a recording can make it, or the receiver is gone.
 pub(super) fn send(socket: impl AsFd, message: &impl Serialize, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() > MAX_BYTES {
@@ -78,10 +79,10 @@ pub(super) fn send(socket: impl AsFd, message: &impl Serialize, file: Option<Bor
     Ok(())
 }
 
-/// Waits for a message; `None` where the other side is gone.
+/// Waits for a message; `None` if the other side is gone.
 ///
 /// # Errors
-/// If it is no message.
+/// If it is not a valid message.
 pub(super) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(M, Option<OwnedFd>)>> {
     let mut bytes = vec![0; MAX_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -90,7 +91,7 @@ pub(super) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<Opti
         recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     });
     let length = match received {
-        // A worker that ends with an answer unread.
+        // The worker ended without reading an answer.
         Err(rustix::io::Errno::CONNRESET) => 0,
         other => other?.bytes,
     };

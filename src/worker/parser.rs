@@ -1,9 +1,9 @@
-//! Parses the files of profiled programs for the recorder.
+//! Parses the profiled programs' files for the recorder.
 //!
-//! The recorder opens such a file and hands it over with what is to be taken from it. Processes without privileges parse:
-//! one for build ids, for which the thread that reads the rings waits, one for the rules of walks in the kernel, and one for
-//! all that takes longer. One that
-//! crashes or takes too long is replaced, so often as [`Patience`] says; its file is left out, which the recording says.
+//! The recorder opens such a file and passes it with the task to a process without privileges. There are three: one for
+//! build ids, on which the thread that reads the rings waits, one for the rules of walks in the kernel, and one for all
+//! slower tasks. A process that crashes or takes too long is replaced, as often as [`Patience`] permits; its file is
+//! left out, and the recording says so.
 
 use super::confine::limit;
 use super::message::{receive, send};
@@ -28,25 +28,26 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the recorder waits for a build id: it reads no ring meanwhile. Files of a network may be slow.
+/// How long the recorder waits for a build id, without reading the rings. Files on a network may be slow.
 const BUILD_ID_LIMIT: Duration = Duration::from_secs(1);
-/// How long the thread that makes rules waits for some.
+/// How long the thread that makes rules waits for them.
 const RULES_LIMIT: Duration = Duration::from_secs(5);
-/// How long it waits for anything else.
+/// How long it waits for all other results.
 const CONTENTS_LIMIT: Duration = Duration::from_secs(10);
-/// A failure counts as a second of what is spent on a user's files: so many at once, and one in so many seconds.
+/// A failure costs one second of the budget for a user's files: this many at once, and one per this many seconds.
 const FAILURE_NS: u64 = 1_000_000_000;
 const FAILURES_OF_USER: u64 = 4;
 const SECONDS_A_FAILURE_OF_USER: u64 = 30;
-/// The same of all users together, which is how often the processes are started again.
+/// The budget of all users together, which limits how often the processes are restarted.
 const FAILURES: u64 = 16;
 const SECONDS_A_FAILURE: u64 = 4;
-/// Memory of such a process: a file, what is taken of it, and the program itself.
+/// Maximum memory of a process: a file, the results, and the program itself.
 const MAX_MEMORY_BYTES: u64 = 512 << 20;
-/// Files it has open: three, and the one that it parses.
+/// Maximum number of open files: three, and the one being parsed.
 const MAX_OPEN_FILES: u64 = 16;
 
-/// The parser of this process: where there are privileges, processes without any, which end with the calling thread.
+/// Creates the parser of this process: if it has privileges, with separate processes without any, which end with the
+/// calling thread.
 ///
 /// # Errors
 /// If they cannot be started.
@@ -77,7 +78,7 @@ struct ConfinedParser {
     patience: Mutex<Patience>,
     n_failed: AtomicU64,
     n_left_out: AtomicU64,
-    /// CPU time of processes that have ended.
+    /// Total CPU time of ended processes.
     ended_ns: AtomicU64,
 }
 
@@ -86,11 +87,12 @@ struct ConfinedParser {
 struct Slot {
     running: Mutex<Option<Process>>,
     limit: Duration,
-    /// Number of the process, 0 for none. Beside the lock, which is held while a file is parsed.
+    /// The pid of the process, 0 if none. Outside the lock, which is held while a file is parsed.
     pid: AtomicU32,
 }
 
-/// How much is done for files that make the processes fail: nobody's use up what there is for others.
+/// Limits the retries for files that make the processes fail, so that one user's files cannot use up the budget of
+/// others.
 #[derive(Debug)]
 pub(super) struct Patience {
     of_user: Credit,
@@ -107,23 +109,23 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Whether a file of this user is parsed.
+    /// Whether a file of this user may be parsed.
     pub(super) fn lasts(&mut self, user: u32, now_ns: u64) -> bool {
         self.of_user.forget(now_ns);
         self.of_user.has(user, now_ns) && self.of_all.has(ALL, now_ns)
     }
 
-    /// Takes note of a file of this user at which a process failed.
+    /// Records that a process failed on a file of this user.
     pub(super) fn failed(&mut self, user: u32, now_ns: u64) {
         self.of_user.spend(user, now_ns, FAILURE_NS);
         self.of_all.spend(ALL, now_ns, FAILURE_NS);
     }
 }
 
-/// In place of a user.
+/// The user id for the budget of all users.
 const ALL: u32 = 0;
 
-/// Nanoseconds since this was asked first.
+/// Nanoseconds since the first call.
 fn now_ns() -> u64 {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -133,7 +135,7 @@ fn now_ns() -> u64 {
 struct Process {
     child: Child,
     socket: OwnedFd,
-    /// Where it puts what it takes from a file: memory that both have open.
+    /// The memory for the results of parsing, which both processes have open.
     results: File,
 }
 
@@ -184,7 +186,7 @@ impl Slot {
         Ok(Self { running: Mutex::new(Some(process)), limit, pid })
     }
 
-    /// What was parsed, and the CPU time of a process that had to be ended for it.
+    /// The result of parsing, and the CPU time of a process that had to be ended.
     fn parse(&self, file: &File, task: ParseTask) -> (Option<ParsedFile>, Duration) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_none() {
@@ -206,7 +208,7 @@ impl Process {
         let results = File::from(rustix::fs::memfd_create("fpprof-parsed", MemfdFlags::CLOEXEC)?);
         let theirs = results.try_clone()?;
         let (child, socket) = start(["record".into()], |command| {
-            // A group of its own: Ctrl-C ends the recording, which needs it to the end.
+            // In a process group of its own, since Ctrl-C must not end it: the recording needs it to the end.
             command.stdout(Stdio::from(theirs)).stderr(Stdio::null()).process_group(0);
         })?;
         set_socket_timeout(&socket, Timeout::Recv, Some(limit)).context("cannot set a limit of time")?;
@@ -226,7 +228,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Waits for its end, but not for long: it may be stuck in a read from a network.
+    /// Kills the process and waits briefly for its end: it may be blocked in a read from a network.
     fn drop(&mut self) {
         let _ = self.child.kill();
         for _ in 0..100 {
@@ -254,7 +256,7 @@ impl FileParser for UnconfinedParser {
     }
 }
 
-/// Takes from a file what `task` asks for.
+/// Parses a file for `task`.
 fn parse(file: File, task: ParseTask, rule_files: &mut RuleFiles) -> ParsedFile {
     let ParseTask::Rules { parts } = task else { return parse_plain(&file, task) };
     let Some(rules) = rule_files.rules(file, &parts) else {
@@ -265,7 +267,7 @@ fn parse(file: File, task: ParseTask, rule_files: &mut RuleFiles) -> ParsedFile 
     ParsedFile { found: Found::Bytes, bytes: RuleRange::encode(&ranges) }
 }
 
-/// What such a process does.
+/// The main function of such a process.
 ///
 /// # Errors
 /// If it cannot be confined, or the recorder is gone.

@@ -1,4 +1,4 @@
-//! A command's work, in a process of its own where that is wanted.
+//! Runs a command's work, in a separate process if needed.
 
 use super::broker::serve;
 use super::client::connect;
@@ -15,7 +15,7 @@ use std::os::unix::process::ExitStatusExt as _;
 /// Runs `work`, in a process without privileges if this one has some.
 ///
 /// # Errors
-/// Those of `work`; if the worker cannot be started, confined or was ended.
+/// If `work` fails; if the worker cannot be started or confined, or was killed.
 pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
     if is_worker() {
         let stdin = rustix::fs::fstat(std::io::stdin()).context("cannot examine standard input")?;
@@ -52,7 +52,7 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
     }
 }
 
-/// Why a process ended that a signal has killed. One that gets no more memory aborts.
+/// Why a process was killed by this signal, in words. A worker that runs out of memory aborts.
 fn end_in_words(signal: i32) -> String {
     match Signal::from_named_raw(signal) {
         Some(Signal::XCPU) => {

@@ -14,7 +14,7 @@ fn bytes_of(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
 }
 
-/// Check that a worker gets ELF files, the files of the command line, the kernel's own tables and nothing else.
+/// Check that a worker gets ELF files, the files of the command line and the kernel's own tables, but nothing else.
 #[test]
 fn only_what_is_needed_is_opened() {
     let dir = tempfile::tempdir().unwrap();
@@ -49,8 +49,8 @@ fn only_what_is_needed_is_opened() {
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "secret");
 }
 
-/// Check that a user's files at which parsers fail are left out after some, and those of all after more, and that others are
-/// parsed until then and all again with time.
+/// Check that a user's files are left out after some parser failures, and everybody's after more; that others' files
+/// are parsed until then, and all files again after some time.
 #[test]
 fn failing_files_are_left_out_for_a_while() {
     const SECOND_NS: u64 = 1_000_000_000;
@@ -71,7 +71,7 @@ fn failing_files_are_left_out_for_a_while() {
     assert!(patience.lasts(1000, 5 + 31 * SECOND_NS), "for ever it is not");
 }
 
-/// Check that an output has its name only when it is whole, and is gone if it never is.
+/// Check that an output gets its name only when it is complete, and is removed otherwise.
 #[test]
 fn outputs_are_whole_or_gone() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,7 +89,8 @@ fn outputs_are_whole_or_gone() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
-/// Check that a file comes with its message, that the longest path fits, and that the end of the other side is seen.
+/// Check that a file arrives with its message, that the longest path fits, and that the end of the other side is
+/// noticed.
 #[test]
 fn messages_carry_files() {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -103,8 +104,7 @@ fn messages_carry_files() {
     assert!(receive::<Request>(&theirs).unwrap().is_none());
 }
 
-/// Check that a path that no kernel takes, from a hostile recording, is an error of its own and does not break the
-/// connection.
+/// Check that an overlong path, from a hostile recording, is an error of its own and does not break the connection.
 #[test]
 fn paths_that_are_too_long_are_not_sent() {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

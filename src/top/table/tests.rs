@@ -1,4 +1,4 @@
-//! Counts by function.
+//! Tests of the counts by function.
 
 use super::*;
 use fpprof_analysis::folded::{FoldedStack, FrameLabel, Origin};
@@ -25,7 +25,8 @@ fn found(window: &Window, by_process: bool) -> Vec<(String, u32, u64, u64)> {
     rows
 }
 
-/// Check that a recursion counts once, that processes are told apart or not as asked, and that old seconds are forgotten.
+/// Check that a recursive function counts once per sample, that processes are separated only on request, and that old
+/// seconds are removed.
 #[test]
 fn counts_over_a_window() {
     let mut window = Window::new(2);
@@ -42,7 +43,7 @@ fn counts_over_a_window() {
     assert!(window.rows("fp", false).is_empty());
 }
 
-/// Check that the rows of a second are bounded, and that the samples of the rest are not forgotten.
+/// Check that the rows of a second are bounded, and that the samples of the others are still counted.
 #[test]
 fn rows_are_bounded() {
     let label = |n: usize| FrameLabel { name: format!("f{n}"), module: String::new(), origin: Origin::Leaf };
