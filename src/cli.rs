@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line.
 
 use crate::cmd;
 use clap::{CommandFactory as _, Parser, Subcommand};

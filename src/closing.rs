@@ -1,4 +1,4 @@
-//! The words a recording closes with.
+//! Prints the closing lines of a recording.
 
 use crate::output::{print_drawn, print_message, stderr_style};
 use fpprof_analysis::overhead::{Setting, Ticks};
@@ -8,8 +8,8 @@ use fpprof_recording::model::{Collector, CpuCounters};
 use fpprof_reports::terminal::{Closing, closing, waits_line};
 use std::path::Path;
 
-/// Says the balance, the volume, the own cost and every note, on stderr; `tick_s` is the time that a tick stands
-/// for, of events that count time.
+/// Prints the balance, the volume, the own cost and every note to stderr; `tick_s` is the time that a tick represents,
+/// for events that count time.
 ///
 /// # Errors
 /// If stderr cannot be written.

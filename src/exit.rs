@@ -1,4 +1,4 @@
-//! Exit statuses, and how an error is told.
+//! Exit statuses, and how errors are printed.
 
 use crate::output::{lines, print_drawn, print_message};
 use clap::error::ContextValue;
@@ -9,14 +9,14 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Done.
+/// Success.
 pub(crate) const DONE: u8 = 0;
-/// Failed.
+/// Failure.
 pub(crate) const FAILED: u8 = 1;
-/// Wrong usage.
+/// Usage error.
 pub(crate) const USAGE: u8 = 2;
 
-/// An error of usage that only shows after parsing: exit status 2.
+/// A usage error that is only found after parsing: exit status 2.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -28,31 +28,31 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Refuses to write what is not text to a terminal.
+/// Refuses to write binary output to a terminal.
 ///
 /// # Errors
-/// If `path` is stdout and that is one.
+/// If `path` is stdout and stdout is a terminal.
 pub(crate) fn refuse_terminal(path: &Path) -> Result<(), Usage> {
     let words = "the output is binary: give a file with -o, or send stdout to a file or a pipe";
     let is_terminal = path == Path::new("-") && io::stdout().is_terminal();
     if is_terminal { Err(Usage(words.to_owned())) } else { Ok(()) }
 }
 
-/// Prints clap's message; help and version are no errors. Where the arguments hold what a terminal would obey, as files'
-/// names may that a shell put there, the message is plain: clap writes them out as they are beside its colours. A line break in
-/// one does not begin a line of the message.
+/// Prints clap's message; help and version are no errors. If an argument has characters that a terminal interprets, as
+/// a file name that a shell expanded may, the message is printed without colours and with them escaped: clap does not
+/// escape them. A line break in an argument does not begin a line of the message.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let is_obeyed = |argument: OsString| visible(&argument.to_string_lossy()) != argument.to_string_lossy();
     if std::env::args_os().any(is_obeyed) {
         print_drawn(lines(&with_visible_values(error), "\n").trim_end());
     } else {
-        // A closed stdout or stderr leaves nobody to tell.
+        // If stdout or stderr is closed, there is nowhere to report the error.
         let _ = error.print();
     }
     ExitCode::from(if error.use_stderr() { USAGE } else { DONE })
 }
 
-/// clap's message, with what it repeats of the arguments written out.
+/// clap's message with the arguments it repeats escaped.
 fn with_visible_values(error: &clap::Error) -> String {
     let written_out = |text: String, value: &str| match visible(value) {
         Cow::Borrowed(_) => text,
@@ -65,21 +65,21 @@ fn with_visible_values(error: &clap::Error) -> String {
     })
 }
 
-/// The exit status of a command; its error goes to stderr in one line.
+/// Converts a command's result to its exit status; prints its error to stderr on one line.
 pub(crate) fn code(result: anyhow::Result<u8>) -> ExitCode {
     let error = match result {
         Ok(status) => return ExitCode::from(status),
         Err(error) => error,
     };
     if is_broken_pipe(&error) {
-        // Whoever read our output had enough of it.
+        // The reader of our output closed it early, which is no error.
         return ExitCode::from(DONE);
     }
     print_message(&format!("fpprof: {}", error_chain(&error)));
     ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILED })
 }
 
-/// An error and its causes in one line. Some libraries repeat a cause in the message above it; it is told once.
+/// An error and its causes on one line. Some libraries repeat a cause in the message above it; it is printed once.
 pub(crate) fn error_chain(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |mut line, cause| {
         let words = cause.to_string();
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use anyhow::Context as _;
 
-    /// Check that a cause that the message above it repeats is told once.
+    /// Check that a cause which the message above it repeats is printed once.
     #[test]
     fn causes_are_told_once() {
         let error = Err::<(), _>(io::Error::other("disk on fire")).context("writing a: disk on fire").context("saving");

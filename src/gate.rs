@@ -7,7 +7,7 @@ use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::summary::Summary;
 use std::str::FromStr;
 
-/// The least share of something, under a strategy.
+/// A minimum share, with the strategy it applies to.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gate {
     what: What,
@@ -15,12 +15,12 @@ pub(crate) struct Gate {
     least_percent: f64,
 }
 
-/// What a gate looks at.
+/// What a gate measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     /// Stacks that reached their root.
     Complete,
-    /// Samples in which a strategy has the same frames as the one that can know more.
+    /// Samples in which a strategy has the same frames as the best reference.
     Agreement,
 }
 
@@ -47,8 +47,8 @@ impl FromStr for Gate {
 }
 
 impl Gate {
-    /// Why a summary does not pass; empty when it does. A gate that names no strategy is about `default_strategy` where
-    /// it asks for complete stacks, and about every strategy where it asks for agreement.
+    /// Reasons why a summary does not pass; empty if it does. A gate without a strategy applies to `default_strategy`
+    /// if it measures complete stacks, and to every strategy if it measures agreement.
     ///
     /// # Errors
     /// If there is nothing to judge.
@@ -104,29 +104,29 @@ impl Gate {
         Ok(judged.iter().filter_map(failure).collect())
     }
 
-    /// Whether it is about complete stacks.
+    /// Whether it measures complete stacks.
     pub(crate) fn is_about_completeness(&self) -> bool {
         self.what == What::Complete
     }
 }
 
-/// Why too much was lost, if it was: `lost` holds what was lost or dropped.
+/// A failure if more than `most_percent` was lost; `lost` counts lost and dropped samples.
 pub(crate) fn lost_failure(lost: u64, recorded: u64, most_percent: f64) -> Option<String> {
     let percent = statistics::percent(lost, lost.saturating_add(recorded)).unwrap_or(0.0);
     (percent > most_percent).then(|| format!("{percent:.3} % of the samples were lost (allowed: {most_percent} %)"))
 }
 
-/// The same of a summary.
+/// [`lost_failure`] for a summary.
 pub(crate) fn summary_lost_failure(summary: &Summary, most_percent: f64) -> Option<String> {
     let missing = summary.ticks_missing.saturating_add(summary.dropped);
     let lost = summary.lost.values().fold(missing, |sum, &n| sum.saturating_add(n));
     lost_failure(lost, summary.recorded, most_percent)
 }
 
-/// A number from 0 to 100, with or without `%`.
+/// Parses a number from 0 to 100, with or without `%`.
 ///
 /// # Errors
-/// What is wrong.
+/// If it is none; the error says why.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
     match number.parse() {
@@ -139,7 +139,7 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    /// Check that gates name their strategy or none, in any of its spellings, and that nonsense is refused.
+    /// Check that gates are parsed with or without a strategy, in all spellings, and that invalid ones are refused.
     #[test]
     fn gates_are_parsed() {
         let gate = |what, strategy, least_percent| Ok(Gate { what, strategy, least_percent });
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Check that a percentage is read with and without its sign, and that one that is none is named.
+    /// Check that a percentage is parsed with and without its sign, and that an error names an invalid one.
     #[test]
     fn percentages_are_read() {
         assert_eq!((percent("95"), percent("99.5%"), percent("1 %")), (Ok(95.0), Ok(99.5), Ok(1.0)));
@@ -183,8 +183,8 @@ mod tests {
         }
     }
 
-    /// Check that every pair with the best reference is judged, or the one that was named, and that nothing to judge is
-    /// wrong usage and not a pass.
+    /// Check that every pair with the best reference is judged, or only the named one, and that nothing to judge is a
+    /// usage error and not a pass.
     #[test]
     fn agreement_is_judged_against_the_best() {
         let pairs = [pair("dwarf", "elfutils", 99), pair("dwarf", "fp", 10), pair("elfutils", "fp", 9)];
@@ -198,14 +198,14 @@ mod tests {
         assert_eq!(failures("agreement=0", &[empty]).unwrap().len(), 1, "nothing shows nothing");
     }
 
-    /// Check that as much as was asked for is enough, also where a share is no short fraction.
+    /// Check that a share equal to the limit passes, even if it has no exact binary fraction.
     #[test]
     fn the_limit_itself_passes() {
         let gate: Gate = "agreement=57".parse().unwrap();
         assert_eq!(gate.agreement(&[pair("dwarf", "fp", 57)]).unwrap(), Vec::<String>::new());
     }
 
-    /// Check that what was dropped counts as lost, and that the limit itself passes.
+    /// Check that dropped samples count as lost, and that a share equal to the limit passes.
     #[test]
     fn losses_are_judged() {
         assert_eq!(lost_failure(0, 0, 0.0), None);

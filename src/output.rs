@@ -1,4 +1,4 @@
-//! Where output goes: stdout, or a file that is never half-written over an older one.
+//! Output to stdout, or to a file that never replaces an older one half-written.
 
 mod patient;
 mod place;
@@ -19,49 +19,49 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) use patient::Patient;
 
-/// Tells the person something, in one line or more. Data goes elsewhere.
+/// Prints a message for the user, of one line or more. Data does not go through here.
 ///
-/// What a terminal would obey is written out: names of files, processes and events are in many of these words. A line
-/// break stays one, but what follows it is set in, so that no name can begin a line that looks like another message.
+/// Escapes characters that a terminal interprets, since many messages contain names of files, processes and events. A
+/// line break is kept, but the next line is indented, so that no name can forge another message.
 pub(crate) fn print_message(words: &str) {
-    // A closed stderr leaves nobody to tell.
+    // If stderr is closed, there is nowhere to report the error.
     let _ = writeln!(io::stderr().lock(), "{}", lines(words, "\n  "));
 }
 
-/// Tells what was written for a terminal already, with its names escaped and its colours.
+/// Prints text already formatted for a terminal, with escaped names and colours.
 pub(crate) fn print_drawn(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// `words` with what a terminal would obey written out, their lines separated by `between`.
+/// `words` with characters that a terminal interprets escaped, and lines separated by `between`.
 pub(crate) fn lines(words: &str, between: &str) -> String {
     words.lines().map(visible).collect::<Vec<_>>().join(between)
 }
 
-/// How to write for the terminal that stdout is, if it is one.
+/// The style for stdout: with width and colours if it is a terminal.
 pub(crate) fn style() -> Style {
     let is_terminal = io::stdout().is_terminal();
     style_of(is_terminal, terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0))
 }
 
-/// How to write for the terminal that stderr is, if it is one.
+/// The style for stderr: with width and colours if it is a terminal.
 pub(crate) fn stderr_style() -> Style {
     let is_terminal = io::stderr().is_terminal();
     style_of(is_terminal, terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0))
 }
 
-/// Colours as <https://no-color.org> asks: none where `NO_COLOR` is set and not empty.
+/// Colours follow <https://no-color.org>: none if `NO_COLOR` is set and not empty.
 fn style_of(is_terminal: bool, width: Option<u16>) -> Style {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     Style { width: width.filter(|_| is_terminal).map(usize::from), colors: is_terminal && !no_color }
 }
 
-/// A recording's file, made when its first byte comes: a recording that is refused leaves nothing behind, and nothing
-/// older is moved aside for it.
+/// A recording's file, created when its first byte is written: a refused recording leaves no file behind, and moves no
+/// older one aside.
 #[derive(Debug)]
 pub(crate) struct RecordingFile {
     path: PathBuf,
-    /// Ends the wait for somebody who reads a pipe.
+    /// Ends the wait for a pipe's reader.
     stop: Option<&'static StopFlag>,
     file: Option<Box<dyn Sink>>,
     begun: Arc<OnceLock<Begun>>,
@@ -71,22 +71,22 @@ trait Sink: Write + Send + std::fmt::Debug {}
 impl Sink for File {}
 impl Sink for Patient {}
 
-/// A recording that was begun: what was made for it, and where.
+/// A recording that was started: what was created for it, and where.
 #[derive(Debug)]
 struct Begun {
     made: Made,
-    /// `None` if another process has made it.
+    /// `None` if another process created it.
     place: Option<Place>,
 }
 
-/// Takes a recording's file back when it turns out that nothing was recorded.
+/// Removes a recording's file if nothing was recorded.
 #[derive(Debug)]
 pub(crate) struct Undo {
     begun: Arc<OnceLock<Begun>>,
 }
 
 impl Undo {
-    /// Removes the file, if it was made, and puts the older one back.
+    /// Removes the file, if it was created, and puts the older one back.
     pub(crate) fn undo(&self) {
         let Some(Begun { made, place: Some(place) }) = self.begun.get() else { return };
         let undone = match made {
@@ -94,7 +94,7 @@ impl Undo {
             Made::New => place.remove(),
             Made::InPlaceOfOlder => place.beside(OLD).and_then(|old| old.rename(place)),
         };
-        // As in a directory of another user, for which root has dropped the right by then.
+        // For example in a directory of another user, after root has dropped its privileges.
         if let Err(error) = undone {
             let path = place.path().display();
             let older =
@@ -107,17 +107,17 @@ impl Undo {
 }
 
 impl RecordingFile {
-    /// The file that will be made at `path`.
+    /// A recording to be created at `path`.
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), stop: None, file: None, begun: Arc::default() }
     }
 
-    /// The same; no pipe is waited for when `stop` is set.
+    /// Like [`Self::new`], but stops waiting for a pipe's reader when `stop` is set.
     pub(crate) fn until(path: &Path, stop: &'static StopFlag) -> Self {
         Self { stop: Some(stop), ..Self::new(path) }
     }
 
-    /// A way to take it back.
+    /// Returns a handle that can remove the file again.
     pub(crate) fn undo(&self) -> Undo {
         Undo { begun: Arc::clone(&self.begun) }
     }
@@ -150,10 +150,10 @@ impl Write for RecordingFile {
     }
 }
 
-/// Makes a recording file, readable by its owner only. A file of that name is kept as `NAME.old`, as perf does.
+/// Creates a recording file, readable by its owner only. An existing file is renamed to `NAME.old`, as in perf.
 ///
 /// # Errors
-/// If the file cannot be made.
+/// If the file cannot be created.
 pub(crate) fn create_recording(path: &Path) -> anyhow::Result<(File, Made)> {
     begin_recording(path, None).map(|(file, begun)| (file, begun.made))
 }
@@ -179,7 +179,7 @@ fn begin_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File
     Ok((file, Begun { made, place: Some(place) }))
 }
 
-/// Removes a recording that this program has made.
+/// Removes a recording that this program created.
 ///
 /// # Errors
 /// If it cannot be removed.
@@ -187,7 +187,7 @@ pub(crate) fn remove_recording(path: &Path) -> anyhow::Result<()> {
     Ok(Place::of(path)?.remove()?)
 }
 
-/// Whether nothing is lost with what was kept aside: there is none, it is empty, or it is a recording.
+/// Whether a file that was moved aside may be replaced: there is none, it is empty, or it is a recording.
 fn may_be_replaced(old: &Place) -> bool {
     let Ok(stat) = old.stat(false) else { return true };
     let is_recording = || {
@@ -201,9 +201,8 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Writes a whole file through `fill`, readable by its owner only, as the recording is that it tells of; beside its final
-/// name first, so that a failure leaves no half of it.
-/// `-` is stdout.
+/// Writes a whole file through `fill`, readable by its owner only, like the recording it is about. It is written under
+/// a temporary name first, so that a failure leaves no partial file. `-` is stdout.
 ///
 /// # Errors
 /// If `fill` fails or the file cannot be written.
@@ -231,15 +230,15 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
 #[derive(Debug)]
 pub(crate) struct Pending {
     place: Place,
-    /// `None` for a device or a pipe, which is what it is.
+    /// The temporary file; `None` for a device or a pipe, which is written to directly.
     beside: Option<Place>,
 }
 
 impl Pending {
-    /// The file to write, beside `path`.
+    /// Creates the temporary file to write, next to `path`.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub(crate) fn create(path: &Path) -> anyhow::Result<(File, Self)> {
         let place = Place::of(path)?;
         if let Some(file) = open_special(&place, None)? {
@@ -251,10 +250,10 @@ impl Pending {
         Ok((file, Self { place, beside: Some(beside) }))
     }
 
-    /// Gives it its name.
+    /// Renames the file to its final name.
     ///
     /// # Errors
-    /// If it cannot have it.
+    /// If it cannot be renamed.
     pub(crate) fn commit(mut self) -> anyhow::Result<()> {
         let Some(beside) = self.beside.take() else { return Ok(()) };
         let renamed = beside.rename(&self.place);
@@ -267,46 +266,46 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // The message is about the write; a leftover of ours must not stay behind either way.
+        // Errors are ignored: the error of the write is reported, and the temporary file is removed if possible.
         let _ = self.beside.as_ref().map(Place::remove);
     }
 }
 
-/// What an older recording's name ends with.
+/// Suffix of an older recording's name.
 const OLD: &str = ".old";
 
-/// Makes a file, or empties one that is there, in a directory of this program's own; readable by its owner only.
+/// Creates or truncates a file in one of this program's own directories; readable by its owner only.
 ///
 /// # Errors
-/// If it is a link, or cannot be made.
+/// If it is a link, or cannot be created.
 pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(path)
 }
 
-/// The same, to be written to behind what is there.
+/// Like [`private_file`], but opened for appending.
 ///
 /// # Errors
-/// Likewise.
+/// If it is a link, or cannot be created.
 pub(crate) fn private_log(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)
 }
 
-/// Makes a directory that its owner only may look into, and with `parents` those above it, unless they are there.
+/// Creates a directory that only its owner can access; with `parents` also its missing parents.
 ///
 /// # Errors
-/// If it cannot be made, or without `parents` is there.
+/// If it cannot be created, or, without `parents`, if it exists.
 pub(crate) fn private_directory(path: &Path, parents: bool) -> io::Result<()> {
     DirBuilder::new().recursive(parents).mode(0o700).create(path)
 }
 
-/// Opens a device or a pipe, which is written to as it is and never replaced; `None` where there is none. For a pipe's
-/// reader it waits until `stop` is set.
+/// Opens a device or a pipe, which is written to directly and never replaced; `None` if `place` is neither. Waits for a
+/// pipe's reader until `stop` is set.
 ///
 /// # Errors
-/// If another user put it, or a link to it, where he may: he would read what is written, or choose where it goes. If it
-/// cannot be opened.
+/// If another user put it, or a link to it, into a directory where they may: they would read what is written, or choose
+/// where it goes. If it cannot be opened.
 fn open_special(place: &Place, stop: Option<&StopFlag>) -> anyhow::Result<Option<File>> {
     let path = place.path();
     let Ok(named) = place.stat(false) else { return Ok(None) };

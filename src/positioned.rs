@@ -1,10 +1,10 @@
-//! A file that is read here and there.
+//! A file for random access.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
-/// A file whose position is kept here: to seek takes no system call.
+/// A file whose position is kept here, so that seeking needs no system call.
 #[derive(Debug)]
 pub(crate) struct Positioned {
     file: File,
@@ -12,7 +12,7 @@ pub(crate) struct Positioned {
 }
 
 impl Positioned {
-    /// The file from its start on.
+    /// Creates a reader at the start of the file.
     pub(crate) fn new(file: File) -> Self {
         Self { file, at: 0 }
     }
@@ -42,7 +42,7 @@ impl Seek for Positioned {
 mod tests {
     use super::*;
 
-    /// Check that reading and seeking is as in any file, and that nothing lies before its start.
+    /// Check that reading and seeking work as in any file, and that seeking before its start fails.
     #[test]
     fn reads_where_it_was_sent() {
         let path = std::env::current_exe().unwrap();

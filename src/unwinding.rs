@@ -1,4 +1,4 @@
-//! What may be asked of the unwinder.
+//! Options of the unwinder.
 
 use fpprof_unwind::{Fallback, Options};
 
@@ -40,7 +40,7 @@ impl Default for Unwinding {
 }
 
 impl Unwinding {
-    /// What the unwinder is asked for.
+    /// The options of the unwinder library.
     pub(crate) fn options(self) -> Options {
         let fallback = match self.fallback {
             FallbackArg::None => Fallback::None,

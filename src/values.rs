@@ -1,20 +1,20 @@
-//! Values that are typed: how stacks are taken, sizes, seconds.
+//! Parsers of option values: modes, sizes, times.
 
 use fpprof_recording::model::CaptureMode;
 
-/// Bytes of stack when none are given.
+/// Default for the bytes of stack.
 pub(crate) const DEFAULT_STACK_BYTES: u32 = 65_536;
-/// One walk in the kernel in so many is checked against a copied stack when nothing is said.
+/// Default for verifying walks in the kernel: one in this many is compared with a copied stack.
 const DEFAULT_VERIFY: u32 = 100;
-/// Fewest bytes of stack that make sense: one frame.
+/// Fewest useful bytes of stack: one frame.
 const MIN_STACK_BYTES: u64 = 64;
-/// Smallest size at which a recording goes on in another file: what each begins with has to fit.
+/// Smallest size at which a recording can switch to another file: the initial data of each must fit.
 const MIN_FILE_BYTES: u64 = 1 << 20;
 
-/// `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as perf writes it, or `cfi[,BYTES][,verify=N][,fp]`.
+/// Parses `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as in perf, or `cfi[,BYTES][,verify=N][,fp]`.
 ///
 /// # Errors
-/// What is wrong, and what can be typed instead.
+/// If the text is no mode; the error names the valid ones.
 pub(crate) fn call_graph(text: &str) -> Result<CaptureMode, String> {
     let (name, bytes) = match text.split_once([',', ':']) {
         Some((name, bytes)) => (name, Some(bytes)),
@@ -32,7 +32,7 @@ pub(crate) fn call_graph(text: &str) -> Result<CaptureMode, String> {
     }
 }
 
-/// What follows `cfi`.
+/// Parses the options after `cfi`.
 fn cfi(options: Option<&str>) -> Result<CaptureMode, String> {
     let (mut bytes, mut verify_each, mut frame_pointers) = (DEFAULT_STACK_BYTES, DEFAULT_VERIFY, false);
     for option in options.into_iter().flat_map(|options| options.split([',', ':'])) {
@@ -51,7 +51,7 @@ fn cfi(options: Option<&str>) -> Result<CaptureMode, String> {
     Ok(CaptureMode::Cfi { stack_bytes: bytes, verify: verify_each, frame_pointers })
 }
 
-/// How stacks are taken, whether the size was typed, and whether it was left to us.
+/// A mode, whether its size was given, and whether the mode was chosen automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallGraph {
     mode: CaptureMode,
@@ -60,7 +60,7 @@ pub(crate) struct CallGraph {
 }
 
 impl CallGraph {
-    /// The mode. A size that was not typed is the usual one, or `largest` if that is less.
+    /// The mode. If its size was not given, it is the default or `largest`, whichever is smaller.
     pub(crate) fn up_to(self, largest: u32) -> CaptureMode {
         match self.mode {
             CaptureMode::Dwarf { stack_bytes } if !self.has_size => {
@@ -73,7 +73,7 @@ impl CallGraph {
         }
     }
 
-    /// Whether no more of a stack is copied than is usual.
+    /// Whether the size is at most the default.
     pub(crate) fn has_usual_size(self) -> bool {
         match self.mode {
             CaptureMode::Fp => true,
@@ -83,7 +83,7 @@ impl CallGraph {
         }
     }
 
-    /// How stacks are taken where [`Self::up_to`] is not possible, if that was left to us.
+    /// The mode to use if [`Self::up_to`] is not possible, if the choice is automatic.
     pub(crate) fn else_mode(self) -> Option<CaptureMode> {
         match self.mode {
             CaptureMode::Cfi { stack_bytes, .. } if self.is_auto => Some(CaptureMode::Both { stack_bytes }),
@@ -92,10 +92,10 @@ impl CallGraph {
     }
 }
 
-/// As [`call_graph`], remembering whether a size was typed; or `auto`, which takes the options of `cfi`.
+/// Like [`call_graph`], but remembers whether a size was given; also parses `auto`, which takes the options of `cfi`.
 ///
 /// # Errors
-/// As [`call_graph`].
+/// If the text is no mode; the error names the valid ones.
 pub(crate) fn sized_call_graph(text: &str) -> Result<CallGraph, String> {
     let auto = text.strip_prefix("auto").filter(|options| options.is_empty() || options.starts_with([',', ':']));
     let mode = match auto {
@@ -108,7 +108,7 @@ pub(crate) fn sized_call_graph(text: &str) -> Result<CallGraph, String> {
     Ok(CallGraph { mode: mode?, has_size: text.contains([',', ':']), is_auto: auto.is_some() })
 }
 
-/// Bytes of stack to copy at most.
+/// Parses the maximum bytes of stack to copy.
 fn stack_bytes(text: &str) -> Result<u32, String> {
     let max = fpprof_collector::MAX_STACK_BYTES;
     let bytes = size(text)?;
@@ -118,10 +118,10 @@ fn stack_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A size in bytes: a number, with K, M or G for binary multiples.
+/// Parses a size in bytes: a number, with K, M or G for binary multiples.
 ///
 /// # Errors
-/// What is wrong.
+/// If the text is no size; the error says why.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a size; expected bytes, or a number with K, M or G");
     let upper = text.trim_end_matches(['B', 'b']).to_ascii_uppercase();
@@ -136,28 +136,28 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
-/// Samples a second.
+/// Parses a rate in samples per second.
 ///
 /// # Errors
-/// What is wrong.
+/// If the text is no positive number; the error says why.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let rate = text.parse().ok().filter(|&rate| rate > 0);
     rate.ok_or_else(|| format!("`{text}` is not a rate; expected samples per second, 1 or more"))
 }
 
-/// Events for each sample.
+/// Parses a period in events per sample.
 ///
 /// # Errors
-/// What is wrong.
+/// If the text is no positive number; the error says why.
 pub(crate) fn period(text: &str) -> Result<u64, String> {
     let period = text.parse().ok().filter(|&period| period > 0);
     period.ok_or_else(|| format!("`{text}` is not a count; expected the number of events per sample, 1 or more"))
 }
 
-/// A positive number of seconds, fractions allowed.
+/// Parses a positive number of seconds, fractions allowed.
 ///
 /// # Errors
-/// What is wrong.
+/// If the text is no such number; the error says why.
 pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let number: f64 = text.trim_end_matches('s').parse().map_err(|_error| format!("`{text}` is not a number"))?;
     match std::time::Duration::try_from_secs_f64(number) {
@@ -166,10 +166,10 @@ pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     }
 }
 
-/// A time of at least a microsecond: a number with `us`, `ms` or `s`, or 0 for any.
+/// Parses a time of at least a microsecond: a number with `us`, `ms` or `s`, or 0 for any.
 ///
 /// # Errors
-/// What is wrong.
+/// If the text is no such time; the error says why.
 pub(crate) fn wait(text: &str) -> Result<std::time::Duration, String> {
     let wrong = || format!("`{text}` is not a time; expected 50us, 1ms or 0, for instance (and `--` before a command)");
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
@@ -179,19 +179,19 @@ pub(crate) fn wait(text: &str) -> Result<std::time::Duration, String> {
     std::time::Duration::try_from_secs_f64(number * of_s).map_err(|_error| wrong())
 }
 
-/// When a recording goes on in another file.
+/// When a recording switches to another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Switch {
     /// After a time.
     After(std::time::Duration),
-    /// When a file has so many bytes.
+    /// When a file has this many bytes.
     AtBytes(u64),
 }
 
-/// When a recording goes on in another file: a time of a second or more, or a size of 1 MiB or more.
+/// Parses when a recording switches to another file: a time of a second or more, or a size of 1 MiB or more.
 ///
 /// # Errors
-/// What is wrong.
+/// If the text is neither; the error says why.
 pub(crate) fn switch(text: &str) -> Result<Switch, String> {
     let wrong = || format!("`{text}` is neither a time (30s, 10min, 1h, 1d) nor a size (100M)");
     if let Some(time) = time(text) {
@@ -200,7 +200,7 @@ pub(crate) fn switch(text: &str) -> Result<Switch, String> {
             .then_some(Switch::After(time))
             .ok_or_else(|| format!("`{text}` is too short; choose 1s or more"));
     }
-    // Bytes without a unit could as well be seconds.
+    // A number without a unit could be seconds as well as bytes.
     if !text.ends_with(|last: char| last.is_ascii_alphabetic()) {
         return Err(wrong());
     }
@@ -209,14 +209,14 @@ pub(crate) fn switch(text: &str) -> Result<Switch, String> {
     is_large.then_some(Switch::AtBytes(bytes)).ok_or_else(|| format!("`{text}` is too small; choose 1M or more"))
 }
 
-/// A time with its unit: `30s`, `10min`, `1h` or `7d`.
+/// Parses a time with its unit: `30s`, `10min`, `1h` or `7d`.
 pub(crate) fn time(text: &str) -> Option<std::time::Duration> {
     let mut units = [("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0)].into_iter();
     let seconds = units.find_map(|(unit, of_s)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * of_s));
     std::time::Duration::try_from_secs_f64(seconds?).ok()
 }
 
-/// How a mode is written back.
+/// Formats a mode as [`call_graph`] parses it.
 pub(crate) fn mode_name(mode: CaptureMode) -> String {
     match mode {
         CaptureMode::Fp => "fp".to_owned(),
@@ -232,7 +232,7 @@ pub(crate) fn mode_name(mode: CaptureMode) -> String {
 mod tests {
     use super::*;
 
-    /// Check that perf's spellings mean what they mean to perf, and that sizes may carry a unit.
+    /// Check that perf's spellings have the same meaning as in perf, and that sizes may have a unit.
     #[test]
     fn call_graphs_are_perfs() {
         assert_eq!(call_graph("fp"), Ok(CaptureMode::Fp));
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(call_graph("dwarf,4095"), Ok(CaptureMode::Dwarf { stack_bytes: 4096 }));
     }
 
-    /// Check that a size that was typed stays, and one that was not gives way to what is possible.
+    /// Check that a given size is kept, and that a default one is limited to what is possible.
     #[test]
     fn only_typed_sizes_stand() {
         let auto = sized_call_graph("auto,8K,fp").expect("options of cfi");
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(up_to("fp", 8), Ok(CaptureMode::Fp));
     }
 
-    /// Check that times of waits have units, and that a command in their place is told from one.
+    /// Check that times of waits need units, and that a command in their place is recognised.
     #[test]
     fn waits_have_units() {
         use std::time::Duration;
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Check that a file can end by time and by size, and that a bare number is neither.
+    /// Check that files can switch by time and by size, and that a bare number is neither.
     #[test]
     fn files_end_by_time_or_size() {
         use std::time::Duration;
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Check that nonsense is refused with words.
+    /// Check that invalid values are refused with a message.
     #[test]
     fn nonsense_is_refused() {
         for text in ["", "dwarf,0", "dwarf,10G", "dwarf,x", "fp,8192", "lbr", "both,-1", "both,99999999999999999999G"] {

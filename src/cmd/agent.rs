@@ -1,4 +1,4 @@
-//! `fpprof agent`: profiles the machine day and night.
+//! `fpprof agent`: profiles the machine continuously.
 
 use crate::agent::{self, Config};
 use crate::exit::DONE;
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If the configuration is wrong, or nothing can be recorded.

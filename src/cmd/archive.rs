@@ -1,4 +1,4 @@
-//! `fpprof archive`: a recording with all files that reading it needs.
+//! `fpprof archive`: packs a recording with all files needed to read it.
 
 use crate::debuginfod;
 use crate::exit::{DONE, refuse_terminal};
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What it may read and write.
+    /// The files it may read and write.
     pub(crate) fn files(&self) -> Files {
         Files { debuginfod: self.debuginfod, ..Files::new([self.file.as_path()], [self.output().as_path()]) }
     }
@@ -56,7 +56,7 @@ impl Args {
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If the recording cannot be read or the archive cannot be written.
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// Writes the archive; files that are not what they were go to `changed` instead.
+/// Writes the archive; files that have changed since they were opened go to `changed` instead.
 fn write<'f>(
     args: &Args,
     modules: &dyn Resolver,
@@ -120,15 +120,15 @@ fn write<'f>(
     Ok(())
 }
 
-/// What the archive says of a file.
+/// The metadata of a file in the archive.
 struct Attributes {
     len_bytes: u64,
     mode: u32,
-    /// Seconds since 1970.
+    /// Modification time in seconds since 1970.
     modified_s: u64,
 }
 
-/// Adds a file. One that becomes shorter meanwhile ends in zeros: the length stands before the bytes.
+/// Adds a file. If it is truncated meanwhile, it is padded with zeros: the length precedes the bytes.
 fn append(
     tar: &mut tar::Builder<impl Write>,
     path: &Path,
@@ -143,7 +143,7 @@ fn append(
     tar.append_data(&mut header, path, reader.chain(io::repeat(0)).take(len_bytes))
 }
 
-/// The path without its root, which is `symfs` for what lies there, and without `..`.
+/// The path relative to its root, which is `symfs` for files in there, without `..`.
 fn below_root(path: &Path, symfs: Option<&Path>) -> PathBuf {
     let path = symfs.and_then(|root| path.strip_prefix(root).ok()).unwrap_or(path);
     let mut below = PathBuf::new();
@@ -157,17 +157,17 @@ fn below_root(path: &Path, symfs: Option<&Path>) -> PathBuf {
     below
 }
 
-/// A resolver that remembers which files were opened, and which were asked for.
+/// A resolver that remembers which files were opened, and which were requested.
 ///
-/// Debug information says by name where more of it is, and whoever wrote the program can name any file of this machine. So
-/// not all that was opened goes into the archive ([`Self::belongs`]).
+/// Debug information refers to more debug files by name, and the author of a program can name any file of this machine
+/// there. So not every opened file goes into the archive ([`Self::belongs`]).
 #[derive(Debug)]
 struct Opens<'a> {
     resolver: &'a dyn Resolver,
     files: Mutex<BTreeMap<PathBuf, FileStat>>,
-    /// Of mapped files and of debug files.
+    /// Build ids of mapped files and of debug files.
     build_ids: Mutex<HashSet<BuildId>>,
-    /// Where mapped files without a build id are.
+    /// Paths of mapped files without a build id.
     unidentified: Mutex<HashSet<PathBuf>>,
 }
 
@@ -178,7 +178,7 @@ impl<'a> Opens<'a> {
     }
 
     fn note(&self, path: &Path, opened: Result<Opened, Missing>) -> Result<Opened, Missing> {
-        // What those say of the kernel is in the recording.
+        // The recording already has what these files say about the kernel.
         if let Some(opened) = opened.as_ref().ok().filter(|_| !KERNEL_FILES.iter().any(|name| Path::new(name) == path))
         {
             lock(&self.files).insert(path.to_owned(), opened.stat);
@@ -186,7 +186,7 @@ impl<'a> Opens<'a> {
         opened
     }
 
-    /// Whether a file is one that was mapped, or has debug information.
+    /// Whether a file was mapped, or has debug information.
     fn belongs(&self, path: &Path, opened: Opened) -> bool {
         let Ok(elf) = ElfFile::new(opened) else { return false };
         let is_asked_for = elf.image().build_id.is_some_and(|id| lock(&self.build_ids).contains(&id));
@@ -194,7 +194,7 @@ impl<'a> Opens<'a> {
         is_asked_for || lock(&self.unidentified).contains(path) || has_debug_information()
     }
 
-    /// The files to be packed, as they were when they were opened.
+    /// The files to pack, with their metadata when they were opened.
     fn packed(&self) -> BTreeMap<PathBuf, FileStat> {
         let mut files = lock(&self.files).clone();
         files.retain(|path, _| self.resolver.open(path).is_ok_and(|opened| self.belongs(path, opened)));
@@ -211,7 +211,7 @@ impl Resolver for Opens<'_> {
         let candidates = self.resolver.candidates(file);
         match file.identity {
             FileIdentity { build_id: Some(build_id), .. } => _ = lock(&self.build_ids).insert(build_id),
-            // No file was mapped: debug information names it.
+            // Not a mapped file: debug information names it.
             FileIdentity { inode: 0, .. } => {}
             _ => lock(&self.unidentified).extend(candidates.iter().map(|candidate| candidate.path.clone())),
         }
@@ -240,7 +240,7 @@ impl Resolver for Opens<'_> {
 mod tests {
     use super::*;
 
-    /// Check that files keep their place below the root, and none gets out of it.
+    /// Check that files keep their relative path, and that none escapes from the archive's directory.
     #[test]
     fn no_file_leaves_the_archive() {
         let below = |path: &str, root| below_root(Path::new(path), root).display().to_string();

@@ -1,4 +1,4 @@
-//! `fpprof audit`: who keeps frame pointers and who can be unwound, from the files alone.
+//! `fpprof audit`: which code keeps frame pointers and which can be unwound, from the files alone.
 
 mod gate;
 mod packages;
@@ -78,14 +78,14 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What it may read and write; the files that are audited it opens itself.
+    /// The files it may read and write; it opens audited files itself.
     pub(crate) fn files(&self) -> Files {
         let files = Files::new(self.weight.as_deref(), self.html.as_deref());
         Files { confines_itself: true, ..files }
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If a path or package does not exist, or output cannot be written.
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if let Some(words) = gate::not_judged(&survey.total).filter(|_| args.fail_under.is_some() && !args.quiet) {
         print_message(&format!("fpprof: --fail-under: {words}"));
     }
-    // A package may well have none, and its name is right all the same.
+    // A package may contain no ELF file, even if its name is right.
     if survey.files.is_empty() && !args.paths.is_empty() {
         let refused: String = survey.refused.iter().map(|(why, n)| format!("; {why}: {n}")).collect();
         failures.push(format!("no ELF file to check{refused}"));
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     Ok(if failures.is_empty() { DONE } else { FAILED })
 }
 
-/// What was asked for, as paths of this machine.
+/// The requested files and directories, as paths of this machine.
 fn paths(args: &Args, root: &Root, packages: &Packages) -> anyhow::Result<Vec<PathBuf>> {
     if args.paths.is_empty() && args.package.is_empty() && args.root.is_none() && args.weight.is_none() {
         anyhow::bail!(Usage(
@@ -161,7 +161,7 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
-/// What was audited, in a line.
+/// A description of what was audited, on one line.
 fn title(args: &Args) -> String {
     let root = args.root.iter().map(|root| format!("root {}", root.display()));
     let packages = args.package.iter().map(|name| format!("package {name}"));

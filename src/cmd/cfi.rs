@@ -1,4 +1,4 @@
-//! `fpprof cfi`: one row of call frame information.
+//! `fpprof cfi`: shows one row of call frame information.
 
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::{self, print_message};
@@ -30,13 +30,13 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What it may read.
+    /// The files it may read.
     pub(crate) fn files(&self) -> Files {
         Files::new([self.elf.as_path()], [])
     }
 }
 
-/// Runs the subcommand; gives the exit status: failed where no row covers the address.
+/// Runs the subcommand; returns the exit status, which is a failure if no row covers the address.
 ///
 /// # Errors
 /// If the file cannot be read, or has no such function.
@@ -66,7 +66,7 @@ fn address(file: &LoneModule, text: &str) -> anyhow::Result<u64> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return number(text).ok_or_else(|| Usage(format!("`{text}` is not an address")).into());
     }
-    // An offset follows the last plus: C++ names may have others.
+    // The offset follows the last plus: C++ names may contain others.
     let (name, offset) = match text.rsplit_once('+') {
         Some((name, offset)) if number(offset).is_some() => (name, number(offset).unwrap_or(0)),
         _ => (text, 0),
@@ -75,7 +75,7 @@ fn address(file: &LoneModule, text: &str) -> anyhow::Result<u64> {
     function.svma.checked_add(offset).with_context(|| format!("address {text} is out of range"))
 }
 
-/// Hexadecimal with `0x`, else decimal.
+/// Parses a number, hexadecimal with `0x`, else decimal.
 pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),

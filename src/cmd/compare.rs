@@ -1,4 +1,4 @@
-//! `fpprof compare`: the experiment. Every mode, interleaved and repeated, into one report directory.
+//! `fpprof compare`: runs every mode, interleaved and repeated, and writes one report directory.
 
 use crate::compare::config::RunConfig;
 use crate::compare::metric::Finder;
@@ -58,10 +58,10 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Runs the subcommand; fails when a mode has no good run.
+/// Runs the subcommand; fails if a mode has no successful run.
 ///
 /// # Errors
-/// If the directory cannot be made, no mode can be run, or the report cannot be written.
+/// If the directory cannot be created, no mode can be run, or the report cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let modes = checked_modes(args)?;
     make_directory(&args.output)?;
@@ -97,7 +97,7 @@ fn checked_modes(args: &Args) -> anyhow::Result<Vec<Mode>> {
     Ok(modes)
 }
 
-/// Makes the directory of an experiment, for its owner only.
+/// Creates the directory of an experiment, accessible to its owner only.
 fn make_directory(dir: &Path) -> anyhow::Result<()> {
     let context = || format!("cannot create {}; choose another directory with -o", dir.display());
     let made = [dir.to_owned(), dir.join("recordings"), dir.join("output")];
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt as _;
 
-    /// Check that nobody else can see what an experiment's commands print, nor its recordings.
+    /// Check that other users cannot read the output of an experiment's commands, nor its recordings.
     #[test]
     fn experiments_are_private() {
         let dir = tempfile::tempdir().unwrap();

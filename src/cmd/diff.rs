@@ -1,4 +1,4 @@
-//! `fpprof diff`: two recordings, or two strategies over the same samples.
+//! `fpprof diff`: compares two recordings, or two strategies on the same samples.
 
 use crate::exit::{DONE, FAILED, Usage};
 use crate::gate::{Gate, percent};
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What it may read and write.
+    /// The files it may read and write.
     pub(crate) fn files(&self) -> Files {
         let mut files = self.source.files(self.svg.as_deref(), &self.strategies);
         files.inputs.extend(self.after.clone());
@@ -68,7 +68,7 @@ impl Args {
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If a recording cannot be read or does not support a strategy.
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-/// Two recordings.
+/// Compares two recordings.
 fn recordings(args: &Args, after: &Path) -> anyhow::Result<u8> {
     if args.strategies.len() > 1 {
         let words = "two recordings are compared under one strategy; pass one to --strategies";
@@ -101,7 +101,7 @@ fn recordings(args: &Args, after: &Path) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// The strategy both speak by when none is asked for.
+/// The strategy to compare by if none is requested: one that both recordings have.
 fn common_strategy(before: &Analysis, after: &Analysis) -> anyhow::Result<String> {
     let is_common = |name: &&String| before.folded.contains_key(*name) && after.folded.contains_key(*name);
     let candidates = [&before.default_strategy, &after.default_strategy];
@@ -131,7 +131,7 @@ fn view<'a>(analysis: &'a Analysis, strategy: &str, label: &str) -> anyhow::Resu
     Ok((side, folded))
 }
 
-/// What makes two recordings hard to compare, and what each has to say of itself.
+/// Differences that make two recordings hard to compare, and the warnings of each.
 fn warnings(before: &Summary, after: &Summary, old: &str, new: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     let (a, b) = (&before.environment, &after.environment);
@@ -160,7 +160,7 @@ fn print(args: &Args, report: &Changes) -> anyhow::Result<()> {
     })
 }
 
-/// Two strategies over one recording.
+/// Compares two strategies on one recording.
 fn strategies(args: &Args) -> anyhow::Result<u8> {
     let asked = if args.strategies.is_empty() { &[Strategy::Dwarf, Strategy::Fp][..] } else { &args.strategies };
     let &[reference, other] = asked else {
@@ -217,7 +217,7 @@ fn draw(args: &Args, before: (&str, &Folded), after: (&str, &Folded), same_sampl
     Ok(())
 }
 
-/// What is wrong with the share of equal stacks; nothing to compare fails too.
+/// A failure if the share of equal stacks is below `min`, or if there is nothing to compare.
 fn failure(report: &Disagreement, min: f64) -> Option<String> {
     let (same, all) = (report.agreement.both_complete_same, report.agreement.both_complete);
     let Some(percent) = statistics::percent(same, all) else {

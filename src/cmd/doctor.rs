@@ -20,7 +20,7 @@ pub(crate) struct Args {
     verbose: bool,
 }
 
-/// Runs the subcommand; fails when nothing can be recorded, not even without BPF.
+/// Runs the subcommand; fails if nothing can be recorded, not even without BPF.
 ///
 /// # Errors
 /// If stdout cannot be written.

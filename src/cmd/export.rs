@@ -1,4 +1,4 @@
-//! `fpprof export`: the stacks of a recording for other tools.
+//! `fpprof export`: writes the stacks of a recording for other tools.
 
 use super::import;
 use crate::exit::{DONE, Usage, refuse_terminal};
@@ -17,7 +17,7 @@ use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
 use std::io::{self, BufReader};
 use std::path::PathBuf;
 
-/// Bytes of perf's file read at a time: where samples are passed over, and where their stacks are.
+/// Bytes of a perf.data file read at a time, when samples are skipped and when their stacks are read.
 const EVENT_BYTES: usize = 64;
 const SAMPLE_BYTES: usize = 512;
 
@@ -67,13 +67,13 @@ enum Format {
 }
 
 impl Args {
-    /// What it may read and write.
+    /// The files it may read and write.
     pub(crate) fn files(&self) -> Files {
         self.source.files([self.output.as_path()], self.strategy.as_slice())
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If the recording cannot be read or the output cannot be written.
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 }
 
 impl Format {
-    /// What it has of the samples; nothing for folded stacks, which know neither threads nor times.
+    /// The sample data that the format needs; none for folded stacks, which have neither threads nor times.
     fn profiles(self) -> Profiles {
         match self {
             Self::Folded => Profiles::None,
@@ -120,7 +120,7 @@ impl Format {
     }
 }
 
-/// The stacks of a perf.data file.
+/// Unwinds the stacks of a perf.data file.
 fn of_perf(Args { source, format, .. }: &Args, strategies: Vec<Strategy>) -> anyhow::Result<PerfStacks> {
     let context = || source.file.display().to_string();
     if !import::is_file_mode(&source.file)? {
@@ -131,7 +131,7 @@ fn of_perf(Args { source, format, .. }: &Args, strategies: Vec<Strategy>) -> any
         let words = "--time needs a recording: convert the file first with `fpprof import`";
         return Err(Usage(words.to_owned()).into());
     }
-    // Of the samples only the heads are read here.
+    // Only the headers of samples are read here.
     let events = perf_events(BufReader::with_capacity(EVENT_BYTES, positioned()?));
     let events = events.with_context(context)?;
     let modules = source.modules();

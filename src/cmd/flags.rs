@@ -1,4 +1,4 @@
-//! `fpprof flags`: what compiler flags cost and what they give.
+//! `fpprof flags`: measures the cost and benefit of compiler flags.
 
 use crate::exit::{DONE, FAILED, Usage};
 use crate::flags::{Manifest, SUPERVISE, Store, TEMPLATE, collect, run as run_evaluation, serve};
@@ -56,7 +56,7 @@ enum Command {
     },
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If the manifest is wrong, or nothing could be built or measured.

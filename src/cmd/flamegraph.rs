@@ -1,4 +1,4 @@
-//! `fpprof flamegraph`: the stacks of a recording as an SVG.
+//! `fpprof flamegraph`: draws the stacks of a recording as SVG.
 
 use crate::exit::DONE;
 use crate::output::{self, print_message};
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What it may read and write.
+    /// The files it may read and write.
     pub(crate) fn files(&self) -> Files {
         self.source.files([self.output().as_path()], self.strategy.as_slice())
     }
@@ -42,10 +42,10 @@ impl Args {
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
-/// If the recording cannot be read, holds no such samples, or the picture cannot be written.
+/// If the recording cannot be read or has no such samples, or the picture cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
     let analysis = args.source.analyse(&wanted)?;

@@ -1,4 +1,4 @@
-//! `fpprof import`: another profiler's file as a recording.
+//! `fpprof import`: converts another profiler's file to a recording.
 
 use crate::exit::DONE;
 use crate::output::{RecordingFile, print_message};
@@ -27,22 +27,22 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What it may read and write.
+    /// The files it may read and write.
     pub(crate) fn files(&self) -> Files {
         Files::new([self.file.as_path()], [self.output.as_path()])
     }
 }
 
-/// How what perf writes begins.
+/// Magic number of perf's files and streams.
 const MAGIC: &[u8] = b"PERFILE2";
-/// The same in file mode, with the size of its header (`struct perf_file_header`); in pipe mode the header is 16 bytes
-/// long.
+/// Start of a file in file mode: the magic number and the size of the header (`struct perf_file_header`). In pipe mode
+/// the header has 16 bytes.
 const FILE_HEADER: &[u8] = b"PERFILE2\x68\0\0\0\0\0\0\0";
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
-/// If the file is foreign or damaged, holds no samples, or the recording cannot be written.
+/// If the file has another format or is damaged, has no samples, or the recording cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let output = RecordingFile::new(&args.output);
     let imported = if args.file == Path::new("-") {
@@ -61,7 +61,7 @@ pub(super) fn open(path: &Path) -> anyhow::Result<File> {
     open_input(path).with_context(|| path.display().to_string())
 }
 
-/// Whether a file is one that `perf record` has written, its pipe's stream included.
+/// Whether a file was written by `perf record`, to a file or to a pipe.
 pub(super) fn is_of_perf(path: &Path) -> anyhow::Result<bool> {
     let mut magic = Vec::new();
     let read = open(path)?.take(MAGIC.len() as u64).read_to_end(&mut magic);
@@ -73,11 +73,11 @@ pub(super) fn is_file_mode(path: &Path) -> anyhow::Result<bool> {
     let mut header = Vec::new();
     let read = open(path)?.take(FILE_HEADER.len() as u64).read_to_end(&mut header);
     read.with_context(|| path.display().to_string())?;
-    // What is neither is best told by the parser of whole files.
+    // If it is neither, the parser of file mode gives the best error message.
     Ok(header == FILE_HEADER || !header.starts_with(MAGIC))
 }
 
-/// Says what was taken of a file and what was not.
+/// Prints what was imported and what was left out.
 pub(super) fn print_imported(imported: &Imported) {
     let Imported { samples, lost_records, lost_samples, left_out, damage, warnings } = imported;
     print_message(&format!("imported  {samples} samples; perf lost {lost_samples} samples in {lost_records} chunks"));

@@ -1,4 +1,4 @@
-//! One file for each subcommand: its arguments and what it does.
+//! The subcommands, one per file: their arguments and their work.
 
 pub(crate) mod agent;
 pub(crate) mod archive;

@@ -1,4 +1,4 @@
-//! `fpprof record`: runs or attaches, samples, and closes with what was lost and what it cost.
+//! `fpprof record`: runs a command or attaches, samples, and prints what was lost and what it cost.
 
 mod args;
 mod file;
@@ -14,7 +14,7 @@ use file::{closed, record_file, refused};
 use fpprof_collector::StopFlag;
 use std::path::Path;
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If nothing could be recorded.

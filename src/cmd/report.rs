@@ -1,4 +1,4 @@
-//! `fpprof report`: the summary of a recording.
+//! `fpprof report`: prints the summary of a recording.
 
 use crate::exit::{DONE, FAILED};
 use crate::gate::Gate;
@@ -53,13 +53,13 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What it may read and write.
+    /// The files it may read and write.
     pub(crate) fn files(&self) -> Files {
         self.source.files(self.html.as_deref(), &self.strategies)
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If the recording cannot be read.
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         false => args.source.analyse_for(&args.strategies, |options| options.page = !args.json)?,
     };
     let summary = &analysis.summary;
-    // A gate with nothing to judge is wrong usage, which is said instead of a report.
+    // A gate with nothing to judge is a usage error, printed instead of a report.
     let mut failures = Vec::new();
     for gate in &args.fail_below {
         failures.extend(gate.failures(summary, &analysis.default_strategy)?);
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 
 /// Prints the callers and callees of a function.
 fn around(args: &Args, function: &str) -> anyhow::Result<u8> {
-    /// Names that are suggested.
+    /// The most names suggested.
     const MAX_NAMES: usize = 10;
     let analysis = args.source.analyse(&args.strategies)?;
     print_warnings(&analysis.summary);
@@ -116,7 +116,7 @@ fn around(args: &Args, function: &str) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// Writes the page, and says how large it is.
+/// Writes the HTML page, and prints its size.
 fn write_page(analysis: &Analysis, path: &Path) -> anyhow::Result<()> {
     output::write_whole(path, |mut out| page::html(analysis, &mut out))?;
     if path != Path::new("-") {

@@ -1,4 +1,4 @@
-//! `fpprof top`: the hottest functions, live.
+//! `fpprof top`: shows the hottest functions live.
 
 use crate::exit::{DONE, FAILED, Usage, error_chain};
 use crate::output::print_message;
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If there is no terminal, or nothing can be recorded.
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-/// Whom, and in words.
+/// The target, and its description in words.
 fn target(args: &Args) -> anyhow::Result<(Target, String)> {
     let argv = args.command.clone();
     let words = argv.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! `fpprof unwind`: the stacks of a core, or of bare registers and stack bytes.
+//! `fpprof unwind`: unwinds the stacks of a core, or one given by registers and stack bytes.
 
 use super::cfi::number;
 use crate::debuginfod::local_files;
@@ -16,7 +16,7 @@ use fpprof_unwind::Regs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of a stack that are read.
+/// The most bytes read of a stack.
 const MAX_STACK_BYTES: u64 = 64 << 20;
 
 /// Unwind the threads of a core dump, or a stack given by registers and bytes
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What it may read. The files that a core names it finds by name.
+    /// The files it may read. The files that a core names are opened by name.
     pub(crate) fn files(&self) -> Files {
         let elf = self.elf.iter().filter_map(|text| Some(loaded_file(text).ok()?.path));
         let stack = self.stack.as_deref().and_then(|text| Some(PathBuf::from(text.split_once(':')?.1)));
@@ -67,7 +67,7 @@ impl Args {
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If the core or a file cannot be used.
@@ -133,7 +133,7 @@ fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<U
     unwind_bare(&bare, &options).map_err(|(path, error)| anyhow::Error::new(error).context(path.display().to_string()))
 }
 
-/// The path without links; as it is where directories cannot be looked into, since a worker may not.
+/// The path without links; unchanged if directories cannot be accessed, as in a worker.
 fn canonical(path: &Path) -> anyhow::Result<PathBuf> {
     match std::fs::canonicalize(path) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => std::path::absolute(path),

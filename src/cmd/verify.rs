@@ -79,7 +79,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand; returns the exit status.
 ///
 /// # Errors
 /// If the command cannot be started or stepped, or the report cannot be written.
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     Ok(gate(args, &verification))
 }
 
-/// The instructions asked for.
+/// The instructions to check.
 fn choice(args: &Args) -> anyhow::Result<verify::Choice> {
     anyhow::ensure!(
         args.seed.is_none() || args.leap.is_some() || args.every > 1,
@@ -120,12 +120,12 @@ fn choice(args: &Args) -> anyhow::Result<verify::Choice> {
         skip: args.skip,
         max: args.max_instructions,
         leaps: args.leap.map(|turns| verify::Leaps { window: args.window, turns }),
-        // Short enough to be typed, and for every reader of JSON.
+        // Short enough for a user to type, and small enough for every JSON reader.
         seed: args.seed.unwrap_or_else(|| u64::from(fastrand::u32(..))),
     })
 }
 
-/// The strategies asked for, or all of this build, once each.
+/// The requested strategies, or all of this build, without duplicates.
 fn strategies(args: &Args) -> anyhow::Result<Vec<Strategy>> {
     let mut strategies = Vec::new();
     for &strategy in &args.strategies {
@@ -147,7 +147,7 @@ fn strategies(args: &Args) -> anyhow::Result<Vec<Strategy>> {
     Ok(strategies)
 }
 
-/// The exit status, with a line for every limit that was not met.
+/// The exit status; prints a line for every limit that was not met.
 fn gate(args: &Args, verification: &Verification) -> u8 {
     let own = args.of.to_string();
     let Some(verdicts) = verification.strategies.iter().find(|verdicts| verdicts.name == own) else { return DONE };

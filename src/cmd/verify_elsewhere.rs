@@ -1,4 +1,4 @@
-//! `fpprof verify` on machines whose programs it cannot step.
+//! `fpprof verify` on architectures where it cannot step programs.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ pub(crate) struct Args {
     _arguments: Vec<OsString>,
 }
 
-/// Says that there is no such thing here.
+/// Fails with a message that names the architecture.
 ///
 /// # Errors
 /// Always.

@@ -1,4 +1,4 @@
-//! Writing to what may not take it: a pipe that nobody reads.
+//! Writes to a file that may block: a pipe that nobody reads.
 
 use fpprof_collector::StopFlag;
 use nix::errno::Errno;
@@ -9,22 +9,22 @@ use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-/// Once it is to end, a recording is offered for so long to a reader that does not take it.
+/// How long a recording that is to end waits for a reader that does not read.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// So often a pipe is tried that has no reader.
+/// Interval between attempts to open a pipe that has no reader.
 const TRY_EVERY: Duration = Duration::from_millis(50);
-/// A pipe that can be written to takes so many bytes at once.
+/// A pipe that polls as writable accepts this many bytes without blocking.
 ///
 /// # Sources
 /// `PIPE_BUF` in pipe(7).
 const PIPE_BYTES: usize = 4096;
 
-/// A file that waits until what is written is taken, but not for ever once `stop` is set.
+/// A file whose writes wait until they are accepted, but not forever once `stop` is set.
 #[derive(Debug)]
 pub(crate) struct Patient {
     file: File,
     stop: &'static StopFlag,
-    /// Regular files take anything.
+    /// The most bytes per write; unlimited for regular files.
     most: usize,
     has_given_up: bool,
 }
@@ -38,12 +38,12 @@ impl Patient {
     /// Stdout without a buffer.
     ///
     /// # Errors
-    /// If the kernel gives no more descriptors.
+    /// If the process has too many open files.
     pub(crate) fn stdout(stop: &'static StopFlag) -> io::Result<Self> {
         Ok(Self::new(File::from(io::stdout().as_fd().try_clone_to_owned()?), stop))
     }
 
-    /// Waits until something can be written; not again once that was in vain.
+    /// Waits until the file is writable; returns at once after an earlier wait has timed out.
     fn wait(&mut self) -> io::Result<()> {
         if self.has_given_up {
             return Err(Errno::EAGAIN.into());
@@ -55,7 +55,7 @@ impl Patient {
             let out = PollFd::new(self.file.as_fd(), PollFlags::POLLOUT);
             let stop = PollFd::new(self.stop.as_fd(), PollFlags::POLLIN);
             let mut fds = [out, stop];
-            // The flag stays readable once it is set.
+            // The flag stays readable once it is set, so it is no longer polled.
             let watched = if told.is_some() { &mut fds[..1] } else { &mut fds[..] };
             let timeout = left.and_then(|left| PollTimeout::try_from(left).ok()).unwrap_or(PollTimeout::NONE);
             match poll(watched, timeout) {
@@ -63,7 +63,7 @@ impl Patient {
                 Err(error) => return Err(error.into()),
                 Ok(_) => {}
             }
-            // An error is told by the write.
+            // The write reports an error.
             if fds[0].any() == Some(true) {
                 return Ok(());
             }
@@ -94,8 +94,8 @@ impl Write for Patient {
     }
 }
 
-/// Opens a pipe or a device by `open`, which is given further flags; a pipe when somebody reads it, or not at all if `stop` is
-/// set before.
+/// Opens a pipe or a device by `open`, which is passed additional flags. Waits for a pipe's reader, unless `stop` is
+/// set before there is one.
 ///
 /// # Errors
 /// If it cannot be opened.
@@ -123,8 +123,8 @@ mod tests {
     use super::*;
     use std::io::Read as _;
 
-    /// Check that a reader that took nothing in time is given up for good: nothing is offered to it again, even if it would
-    /// take it by then, so that nothing waits a second time.
+    /// Check that a reader that did not read in time is given up permanently: nothing is offered to it again, even if
+    /// it would read then, so that there is no second wait.
     #[test]
     fn a_reader_is_given_up_once() {
         let (mut reader, writer) = io::pipe().unwrap();

@@ -1,7 +1,7 @@
-//! A name in a directory that is held open.
+//! A file name in a directory that is kept open.
 //!
-//! What is looked at, made and renamed is so in one directory, whatever its path leads to by then: whoever owns it may put a link
-//! in its place at any time.
+//! Checks, creation and renames all happen in the same directory, whatever its path refers to by then: its owner may
+//! replace it by a link at any time.
 
 use anyhow::Context as _;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, open, openat, renameat, statat, unlinkat};
@@ -12,12 +12,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where a file is, or is to be.
+/// The place of a file that exists or is to be created.
 #[derive(Debug)]
 pub(super) struct Place {
     directory: OwnedFd,
     name: OsString,
-    /// For messages only.
+    /// The path, for messages only.
     path: PathBuf,
 }
 
@@ -25,7 +25,7 @@ impl Place {
     /// Opens the directory of `path`.
     ///
     /// # Errors
-    /// If it is a link of another user, who can have it lead anywhere; if there is none; if `path` names no file.
+    /// If it is a link of another user, who can change its target; if there is none; if `path` names no file.
     pub(super) fn of(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
         let name = name.with_context(|| format!("{} is not a file name", path.display()))?.to_owned();
@@ -50,29 +50,29 @@ impl Place {
         &self.path
     }
 
-    /// What is there, of a link what it leads to if `follow`.
+    /// The metadata of the file; if it is a link and `follow`, of its target.
     pub(super) fn stat(&self, follow: bool) -> io::Result<Stat> {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         Ok(statat(&self.directory, &self.name, flags)?)
     }
 
-    /// Opens it, or makes it for its owner only, as `flags` say.
+    /// Opens the file, or creates it for its owner only, depending on `flags`.
     pub(super) fn open(&self, flags: OFlags) -> io::Result<File> {
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(openat(&self.directory, &self.name, flags | OFlags::CLOEXEC, mode)?.into())
     }
 
-    /// Renames it in its directory; what has the new name is replaced.
+    /// Renames the file; a file with the new name is replaced.
     pub(super) fn rename(&self, to: &Self) -> io::Result<()> {
         Ok(renameat(&self.directory, &self.name, &to.directory, &to.name)?)
     }
 
-    /// Removes it.
+    /// Removes the file.
     pub(super) fn remove(&self) -> io::Result<()> {
         Ok(unlinkat(&self.directory, &self.name, AtFlags::empty())?)
     }
 
-    /// The place beside it whose name has `suffix` behind this one's.
+    /// The place in the same directory whose name has `suffix` appended.
     pub(super) fn beside(&self, suffix: &str) -> io::Result<Self> {
         let with = |name: &OsStr| {
             let mut name = name.to_owned();
@@ -86,7 +86,7 @@ impl Place {
         })
     }
 
-    /// Whether somebody else could have put there what is there.
+    /// Whether another user could have created the file.
     pub(super) fn is_open_to_others(&self) -> bool {
         fstat(&self.directory).is_ok_and(|stat| stat.st_mode & 0o022 != 0 || ![0, own_uid()].contains(&stat.st_uid))
     }

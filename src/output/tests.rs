@@ -5,7 +5,7 @@ use std::process::Command;
 
 const NOBODY: u32 = 65_534;
 
-/// A directory like `/tmp`: everyone may make files there.
+/// Creates a directory like `/tmp`: everyone may create files in it.
 fn shared() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
@@ -16,8 +16,8 @@ fn write_report(path: &Path) -> anyhow::Result<()> {
     write_whole(path, |out| out.write_all(b"words"))
 }
 
-/// Check that a pipe or a link to a device of another user in a shared directory is not written to, by recordings or by
-/// reports, while one's own are.
+/// Check that another user's pipe, or link to a device, in a shared directory is not written to, by recordings or
+/// reports, while one's own is.
 #[test]
 fn what_others_planted_is_refused() {
     let dir = shared();
@@ -38,7 +38,7 @@ fn what_others_planted_is_refused() {
     assert!(write_report(&pipe).is_err(), "a directory of another user");
 }
 
-/// Check that a link to a file in the place of the output is replaced, and the file it leads to is left alone.
+/// Check that a link to a file is replaced as the output, and its target is unchanged.
 #[test]
 fn links_to_files_are_not_followed() {
     let dir = shared();
@@ -53,8 +53,8 @@ fn links_to_files_are_not_followed() {
     }
 }
 
-/// Check that an output stays in the directory that was looked at, whatever is put in its place until it is complete: a report,
-/// the recording that is moved aside for another, and one that is taken back.
+/// Check that an output stays in the directory that was checked, whatever replaces that directory meanwhile: a report,
+/// a recording that is moved aside for another, and one that is removed.
 #[test]
 fn directories_are_held() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn directories_are_held() {
     assert_eq!(fs::read_dir(at("elsewhere")).unwrap().count(), 1);
 }
 
-/// Check that a directory that is a link of another user is refused, and one's own link is not.
+/// Check that a directory that is a link of another user is refused, but one's own link is not.
 #[test]
 fn links_of_others_to_directories_are_refused() {
     let dir = shared();
@@ -112,7 +112,7 @@ fn links_of_others_to_directories_are_refused() {
     }
 }
 
-/// Check that what is written in steps is private too, and that a link is not followed for it.
+/// Check that files written step by step are private too, and that links are not followed.
 #[test]
 fn what_is_written_in_steps_is_private() {
     let dir = shared();
@@ -133,7 +133,7 @@ fn what_is_written_in_steps_is_private() {
     }
 }
 
-/// Check that nobody else may read a recording or what was written of it.
+/// Check that other users cannot read a recording or its reports.
 #[test]
 fn outputs_are_private() {
     let dir = shared();
@@ -145,8 +145,8 @@ fn outputs_are_private() {
     }
 }
 
-/// Check that a file that is no recording is kept aside once and then not replaced, and that a recording that is taken
-/// back leaves alone what an earlier one kept aside.
+/// Check that a file that is no recording is moved aside once and then not replaced, and that removing a recording does
+/// not affect what an earlier one moved aside.
 #[test]
 fn what_was_kept_aside_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn what_was_kept_aside_stays() {
     assert!(old.exists() && !path.exists(), "it was there before");
 }
 
-/// Check that names cannot command the terminal, nor begin a line of their own.
+/// Check that names cannot control the terminal, nor begin a line of their own.
 #[test]
 fn words_are_escaped() {
     assert_eq!(

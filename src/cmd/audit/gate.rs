@@ -1,4 +1,4 @@
-//! `--fail-under`.
+//! The gate of `--fail-under`.
 
 use clap::ValueEnum;
 use fpprof_analysis::audit::{CodeTally, Survey, SurveyMetric};
@@ -38,8 +38,8 @@ impl MetricName {
     }
 }
 
-/// What is below `least` per cent, in words. Nothing to judge is a failure, too: a gate must not pass for want of
-/// files.
+/// Describes what is below `least` per cent. It is also a failure if there is nothing to judge: a gate must not pass
+/// for lack of files.
 pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bool) -> Vec<String> {
     let judge = |what: &str, tally: &CodeTally| failure(what, tally, metric, least);
     let (_, whole) = metric.metric().of(&survey.total);
@@ -61,10 +61,10 @@ pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bo
     failures
 }
 
-/// Less code than this without unwind information is what the C library's start files have, bytes.
+/// Less code than this without unwind information is ignored, in bytes: the C library's start files have some.
 const MIN_NOT_JUDGED_BYTES: u64 = 1024;
 
-/// How much of the code no metric says anything of, in words; `None` for so little that it does not matter.
+/// Describes how much of the code no metric covers; `None` if it is negligible.
 pub(super) fn not_judged(total: &CodeTally) -> Option<String> {
     let code = &total.code;
     let part = code.no_cfi.saturating_add(code.go);
@@ -88,7 +88,7 @@ fn failure(what: &str, tally: &CodeTally, metric: MetricName, least: f64) -> Opt
 mod tests {
     use super::*;
 
-    /// Check that a gate without anything to judge fails, and that a share at the limit passes.
+    /// Check that a gate fails if there is nothing to judge, and that a share at the limit passes.
     #[test]
     fn gates_fail_for_want_of_functions() {
         let mut survey = Survey::default();
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(failures(&survey, MetricName::NonLeaf, 90.0, false).len(), 1);
     }
 
-    /// Check that code which no metric sees is told of, and a few bytes of it are not.
+    /// Check that code which no metric covers is reported, except for a few bytes.
     #[test]
     fn code_that_is_not_judged_is_told() {
         let mut survey = Survey::default();

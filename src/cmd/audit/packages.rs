@@ -1,4 +1,4 @@
-//! Which package owns which file, from the databases of dpkg and RPM.
+//! Maps files to packages, from the databases of dpkg and RPM.
 
 use super::root::Root;
 use anyhow::Context as _;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The package database of a tree.
+/// The package database of a directory tree.
 #[derive(Debug)]
 pub(super) struct Packages {
     kind: Kind,
@@ -20,19 +20,20 @@ pub(super) struct Packages {
 
 #[derive(Debug)]
 enum Kind {
-    /// Lists of files, one for each package, in this directory.
+    /// A directory with one list of files per package.
     Dpkg(PathBuf),
-    /// A database only `rpm` can read.
+    /// A database that only `rpm` can read.
     Rpm,
-    /// None.
+    /// No database.
     None,
 }
 
-/// Directories that may be links to their namesakes under `/usr`. Older packages list their files under these names.
+/// Directories that may be links to the directory of the same name under `/usr`. Older packages list their files under
+/// these names.
 const MERGED: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 impl Packages {
-    /// Looks which database the tree has.
+    /// Finds the database of the tree.
     pub(super) fn open(root: &Root) -> anyhow::Result<Self> {
         let kind = if let Ok(lists) = root.resolve(Path::new("/var/lib/dpkg/info")) {
             Kind::Dpkg(lists)
@@ -45,8 +46,8 @@ impl Packages {
         Ok(Self { kind, root, owners: OnceLock::new(), names: OnceLock::new() })
     }
 
-    /// The files of a package, as paths of this machine. Files of the list that are gone are left out: packages may
-    /// list what only some of their hooks make.
+    /// The files of a package, as paths of this machine. Listed files that do not exist are left out: a package may
+    /// list files that only some of its hooks create.
     pub(super) fn files_of(&self, root: &Root, name: &str) -> anyhow::Result<Vec<PathBuf>> {
         let listed = match &self.kind {
             Kind::Dpkg(lists) => dpkg_files(lists, name)?,
@@ -63,12 +64,12 @@ impl Packages {
         Ok(files)
     }
 
-    /// Reads the whole database, as long as this process may run `rpm`.
+    /// Reads the whole database while this process may still run `rpm`.
     pub(super) fn read(&self, root: &Root) {
         let _ = self.owner(root, Path::new("/"));
     }
 
-    /// The package that owns a file, by its path inside the tree. The first question reads the whole database.
+    /// The package that owns a file, by its path in the tree. The first call reads the whole database.
     pub(super) fn owner(&self, root: &Root, path: &Path) -> Option<&str> {
         let owners = self.owners.get_or_init(|| {
             let (names, owners) = self.read_all(root);
@@ -82,7 +83,7 @@ impl Packages {
     fn read_all(&self, root: &Root) -> (Vec<String>, HashMap<PathBuf, usize>) {
         let listed: Vec<(String, Vec<PathBuf>)> = match &self.kind {
             Kind::Dpkg(lists) => dpkg_all(lists),
-            // A database nobody can read leaves files without owners; `--package` says why.
+            // If the database cannot be read, files have no owner; `--package` reports the error.
             Kind::Rpm => {
                 self.rpm(&["-qa", "--qf", "[%{=NAME}\t%{FILENAMES}\n]"]).map(|text| rpm_all(&text)).unwrap_or_default()
             }
@@ -129,7 +130,7 @@ impl Packages {
     }
 }
 
-/// The list of a package: `NAME.list`, or `NAME:ARCH.list` where several architectures are installed.
+/// The file list of a package: `NAME.list`, or `NAME:ARCH.list` if several architectures are installed.
 fn dpkg_files(lists: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     let mut is_known = false;
@@ -152,7 +153,7 @@ fn dpkg_all(lists: &Path) -> Vec<(String, Vec<PathBuf>)> {
     all
 }
 
-/// Packages (with their architecture, if named) and their lists.
+/// All packages (with their architecture, if named) and their lists.
 fn dpkg_lists(lists: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(lists).into_iter().flatten().flatten() {
@@ -191,7 +192,7 @@ fn lines(text: &[u8]) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Check that RPM's lines are put together by package, and that odd lines are passed over.
+    /// Check that RPM's lines are grouped by package, and that invalid lines are skipped.
     #[test]
     fn rpm_lines_are_put_together() {
         let all = rpm_all(b"glibc\t/usr/lib64/libc.so.6\nglibc\t/usr/lib64/libm.so.6\nodd\nbash\t/usr/bin/bash\n");
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(all[1], ("bash".to_owned(), vec![PathBuf::from("/usr/bin/bash")]));
     }
 
-    /// Check that the root entry and anything that is no absolute path is left out of a list.
+    /// Check that the root entry and everything but absolute paths is left out of a list.
     #[test]
     fn lists_hold_absolute_paths() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The tree that is audited: this machine's, or an image's whose links must not lead out of it.
+//! The directory tree to audit: this machine's, or an image's, whose links must not lead out of it.
 
 use anyhow::Context as _;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
@@ -7,13 +7,13 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Most bytes of `/etc/os-release` that are read.
+/// The most bytes of `/etc/os-release` that are read.
 const MAX_OS_RELEASE_BYTES: u64 = 64 << 10;
 
-/// A tree of files.
+/// A directory tree.
 #[derive(Debug)]
 pub(super) struct Root {
-    /// Its directory, and that directory's path; `None` for `/`.
+    /// The image's directory and its path; `None` for `/`.
     image: Option<(OwnedFd, PathBuf)>,
 }
 
@@ -28,8 +28,8 @@ impl Root {
         Ok(Self { image: Some(open().with_context(|| format!("cannot open {}", path.display()))?) })
     }
 
-    /// A path inside the tree as a path of this machine, links followed. Links of an image lead to where they would
-    /// lead after `chroot`, as the kernel resolves them.
+    /// Converts a path in the tree to a path of this machine, following links. Links in an image are resolved by the
+    /// kernel as if after `chroot`.
     pub(super) fn resolve(&self, path: &Path) -> anyhow::Result<PathBuf> {
         let resolve = || match &self.image {
             None => path.canonicalize(),
@@ -42,7 +42,7 @@ impl Root {
         resolve().with_context(|| format!("cannot find {}{}", path.display(), self.inside()))
     }
 
-    /// A path of this machine as a path inside the tree.
+    /// Converts a path of this machine to a path in the tree.
     pub(super) fn show(&self, path: &Path) -> PathBuf {
         match &self.image {
             Some((_, root)) => Path::new("/").join(path.strip_prefix(root).unwrap_or(path)),
@@ -55,7 +55,7 @@ impl Root {
         self.image.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// What the tree calls itself; empty where it does not say.
+    /// The tree's distribution name; empty if unknown.
     pub(super) fn distribution(&self) -> String {
         let text = self.resolve(Path::new("/etc/os-release")).and_then(|path| {
             let mut text = String::new();
@@ -73,7 +73,7 @@ impl Root {
     }
 }
 
-/// Opens a regular file for reading. Never waits for a pipe's other end and never follows a link put in its place.
+/// Opens a regular file for reading. Never blocks on a pipe, and never follows a link that was put in the file's place.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);

@@ -1,4 +1,4 @@
-//! Audits files on all cores: first the headers of all, then the code of those that are ELF, largest first.
+//! Audits files on all cores: first reads the headers of all, then the code of ELF files, largest first.
 
 use super::packages::Packages;
 use super::root::{Root, open_regular};
@@ -14,10 +14,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two progress lines.
+/// Interval between updates of the progress line.
 const PROGRESS: Duration = Duration::from_millis(100);
 
-/// What the first bytes of a file say.
+/// The classification of a file by its first bytes.
 #[derive(Debug)]
 enum Look {
     Elf(Candidate),
@@ -26,7 +26,7 @@ enum Look {
     Unreadable(io::Error),
 }
 
-/// An ELF file, and which one it is.
+/// An ELF file and its identity.
 #[derive(Debug)]
 struct Candidate {
     path: PathBuf,
@@ -65,7 +65,7 @@ pub(super) fn survey(
         },
     )?;
     progress.end();
-    // The same name for a file everywhere, whichever thread saw it first.
+    // The first path in sort order names a file, whichever thread saw it first.
     candidates.sort_by(|a, b| a.path.cmp(&b.path));
     let mut seen = HashSet::new();
     let n_names = candidates.len();
@@ -118,7 +118,7 @@ fn audit(candidate: &Candidate, options: AuditOptions) -> io::Result<Result<File
     Ok(examine(file, options))
 }
 
-/// Does `work` for every item on several threads and hands what comes out to `take`, on this thread.
+/// Runs `work` for every item on several threads, and passes the results to `take` on this thread.
 fn in_parallel<T: Sync, U: Send>(
     items: &[T],
     jobs: usize,
@@ -126,7 +126,7 @@ fn in_parallel<T: Sync, U: Send>(
     mut take: impl FnMut(&T, U),
 ) -> anyhow::Result<()> {
     let next = AtomicUsize::new(0);
-    // Results wait for the taker in a bounded queue, so that memory does not grow with the number of files.
+    // The bounded queue limits memory, whatever the number of files.
     let (sender, receiver) = mpsc::sync_channel(jobs.saturating_mul(4));
     thread::scope(|scope| {
         for _ in 0..jobs.min(items.len()) {
@@ -153,7 +153,7 @@ fn in_parallel<T: Sync, U: Send>(
     })
 }
 
-/// A line on a terminal that says how far it is.
+/// A progress line on a terminal.
 struct Progress {
     what: &'static str,
     n: usize,
@@ -173,7 +173,7 @@ impl Progress {
         if self.last.is_some_and(|last| last.elapsed() >= PROGRESS) {
             self.last = Some(Instant::now());
             self.is_shown = true;
-            // A closed stderr leaves nobody to tell.
+            // If stderr is closed, there is nowhere to report the error.
             let _ = write!(io::stderr(), "\raudit: {} of {} {}\x1b[K", self.done, self.n, self.what);
         }
     }

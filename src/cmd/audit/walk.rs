@@ -1,18 +1,18 @@
-//! The files under some paths.
+//! Lists the files under some paths.
 
 use super::root::Root;
 use std::path::PathBuf;
 use walkdir::WalkDir;
 
-/// Regular files found, and what could not be looked into.
+/// Regular files, and directories that could not be read.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     pub(super) paths: Vec<PathBuf>,
     pub(super) unreadable: Vec<String>,
 }
 
-/// Lists files. Links inside directories are not followed, other file systems mounted below not entered (`/proc` and
-/// its like have endless files).
+/// Lists files. Links in directories are not followed, and other file systems mounted below are not entered (`/proc`
+/// and similar ones have endless files).
 pub(super) fn files(root: &Root, paths: &[PathBuf]) -> Files {
     let mut files = Files::default();
     for path in paths {

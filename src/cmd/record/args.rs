@@ -1,4 +1,4 @@
-//! What is typed behind `fpprof record`.
+//! The arguments of `fpprof record`.
 
 use crate::exit::Usage;
 use crate::values;
@@ -10,8 +10,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Shortest wait that is sampled when nothing is said: a switch of threads then costs 0.2 µs, and with every wait a
-/// sample 0.5 to 1 µs (`off_cpu_cost`, an example of the collector).
+/// Default for the shortest wait that is sampled. With it a context switch costs 0.2 µs more; if every wait is sampled,
+/// 0.5 to 1 µs (`off_cpu_cost`, an example of the collector).
 const DEFAULT_WAIT: &str = "50us";
 
 /// Headings of the options in the help.
@@ -20,7 +20,7 @@ const SAMPLING: &str = "Sampling";
 const STACKS: &str = "Stacks";
 const OUTPUT: &str = "Output";
 const OTHER: &str = "Other";
-/// clap's words for `--help`, which stands in a group here.
+/// clap's description of `--help`, repeated because the option is in a group here.
 const HELP: &str = "Print help (see more with '--help')";
 const HELP_LONG: &str = "Print help (see a summary with '-h')";
 
@@ -209,7 +209,7 @@ impl From<CollectorChoice> for CollectorKind {
 }
 
 impl Args {
-    /// What was asked for.
+    /// The request that these arguments describe.
     pub(super) fn request(&self) -> anyhow::Result<Request> {
         let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
         let command = (!self.command.is_empty()).then(|| self.command.clone());
@@ -229,7 +229,7 @@ impl Args {
             }
         };
         if self.switch_output.is_some() && self.event.as_ref().is_some_and(EventSpec::is_probe) {
-            // The second file would need what is dropped when the first one begins.
+            // The second file would need the privilege that is dropped when the first one begins.
             return Err(usage("--switch-output cannot be used with probes, which need CAP_SYS_ADMIN for each file"));
         }
         if self.switch_output.is_some() && self.output == Path::new("-") {
@@ -262,19 +262,19 @@ impl Args {
         Ok(request)
     }
 
-    /// How often: as typed, else as is usual of the event.
+    /// The sampling rate or period as given, else the event's default.
     fn sampling(&self) -> Sampling {
         let usual = || self.event.clone().unwrap_or_default().usual_sampling();
         let typed = self.freq.map(Sampling::FrequencyHz).or(self.count.map(Sampling::Period));
         typed.unwrap_or_else(usual)
     }
 
-    /// Whether the event is counted one by one, and not by time.
+    /// Whether the event counts occurrences, and not time.
     pub(super) fn counts_occurrences(&self) -> bool {
         self.event.as_ref().is_some_and(EventSpec::counts_occurrences)
     }
 
-    /// The time that a tick stands for, of events that count time.
+    /// The time that a tick represents, for events that count time, in seconds.
     pub(super) fn tick_s(&self) -> Option<f64> {
         match self.sampling() {
             Sampling::FrequencyHz(hz) if !self.counts_occurrences() => Some(1.0 / as_f64(hz)),

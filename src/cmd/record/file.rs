@@ -1,4 +1,4 @@
-//! One file of a recording: how it is made, and what is said at its end.
+//! One file of a recording: how it is created, and what is printed at its end.
 
 use super::args::Args;
 use crate::closing::print_outcome;
@@ -8,7 +8,7 @@ use fpprof_collector::{Error, Outcome, Request, StopFlag, TargetStatus, Update};
 use fpprof_recording::model::{CpuCounters, EndReason};
 use std::path::Path;
 
-/// Records into a file; one in which nothing was recorded is taken back.
+/// Records into a file; the file is removed if nothing was recorded.
 ///
 /// # Errors
 /// As [`fpprof_collector::record`].
@@ -23,17 +23,17 @@ pub(super) fn record_file(
     fpprof_collector::record(request, file, stop, update).inspect_err(|_error| undo.undo())
 }
 
-/// Says why nothing was recorded. Gives the exit status, which for a command that did not start is that of a shell.
+/// Prints why nothing was recorded. Returns the exit status; for a command that did not start, it is that of a shell.
 pub(super) fn refused(error: Error) -> u8 {
     let status = error.exit_status();
     print_message(&format!("fpprof: {}", error_chain(&error.into())));
     status
 }
 
-/// Says how it went, and gives the exit status.
+/// Prints the outcome, and returns the exit status.
 ///
 /// # Errors
-/// If that cannot be said.
+/// If stderr cannot be written.
 pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
     if !args.quiet {
         print_outcome(outcome, args.tick_s(), file)?;
@@ -65,7 +65,7 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
     Ok(status)
 }
 
-/// Says why there may be no samples: an empty profile must not look like a good one.
+/// Prints why there may be no samples: an empty profile must not look like a good one.
 pub(super) fn print_no_samples(args: &Args, reason: EndReason) {
     print_message(if reason == EndReason::MaxSize {
         "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"
@@ -79,7 +79,7 @@ pub(super) fn print_no_samples(args: &Args, reason: EndReason) {
 fn lost_failure(outcome: &Outcome, most_percent: f64) -> Option<String> {
     let lost = |cpu: &CpuCounters| cpu.lost.values().fold(cpu.dropped, |sum, &n| sum.saturating_add(n));
     let cpus = &outcome.end.cpus;
-    // Each event by itself: many of one must not hide what was lost of another.
+    // Per event: many samples of one event must not hide the losses of another.
     let mut events: Vec<u16> = cpus.iter().map(|cpu| cpu.event).collect();
     events.sort_unstable();
     events.dedup();

@@ -1,4 +1,4 @@
-//! `record --dry-run`: what would be recorded.
+//! `record --dry-run`: prints what would be recorded.
 
 use crate::values::mode_name;
 use fpprof_collector::{CollectorKind, Request, Target};
@@ -12,7 +12,7 @@ use std::path::Path;
 /// Prints the request in five lines.
 ///
 /// # Errors
-/// Those of stdout.
+/// If stdout cannot be written.
 pub(super) fn print(request: &Request, output: &Path) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     lines(request, output).iter().try_for_each(|(name, text)| writeln!(stdout, "{name:<10}{}", visible(text)))
@@ -81,7 +81,7 @@ mod tests {
     use fpprof_recording::model::CaptureMode;
     use std::time::Duration;
 
-    /// Check that all that was asked for is in the lines.
+    /// Check that the lines describe the whole request.
     #[test]
     fn requests_are_described() {
         let request = Request {

@@ -1,4 +1,4 @@
-//! `--switch-output`: one recording after another, each a file of its own.
+//! `--switch-output`: consecutive recordings, each in a file of its own.
 
 use super::args::Args;
 use super::file::{closed, print_no_samples, record_file, refused};
@@ -23,10 +23,10 @@ use std::time::Instant;
 /// Time between attempts to create a file.
 const TRY_AGAIN_MS: u16 = 1000;
 
-/// Records into one file after the other until the time is over, the target has ended or `stop` is set.
+/// Records into one file after another until the time is over, the target has ended or `stop` is set.
 ///
 /// # Errors
-/// If what is to be said cannot be.
+/// If stderr cannot be written.
 pub(super) fn run(
     args: &Args,
     mut request: Request,
@@ -45,11 +45,11 @@ pub(super) fn run(
             Switch::After(time) => (Some(left.map_or(time, |left| left.min(time))), None),
             Switch::AtBytes(bytes) => (left, Some(bytes)),
         };
-        // Its counts and CPU time are those of one recording.
+        // A new parser per file, because its counts and CPU time belong to one recording.
         request.parser = worker::parser(request.mode)?;
         let file = files.next(Timestamp::now());
         let recorded = record_file(&request, &file, stop, &mut |update| match update {
-            // It is the same for all files.
+            // The same for all files; printed once.
             Update::Fallback(_) if std::mem::replace(&mut has_fallen_back, true) => {}
             Update::Mode(_) if std::mem::replace(&mut has_chosen, true) => {}
             update => line.update(update),
@@ -57,9 +57,9 @@ pub(super) fn run(
         line.clear();
         let outcome = match recorded {
             Ok(outcome) => outcome,
-            // It was removed between two files.
+            // The cgroup was removed between two files.
             Err(Error::NoSuchCgroup { .. }) if !files.complete.is_empty() => break,
-            // The disk may be full or unmounted for a while.
+            // The disk may be temporarily full or unmounted.
             Err(error @ Error::Recording(_)) if !files.complete.is_empty() => {
                 status = FAILED;
                 if !std::mem::replace(&mut is_waiting, true) {
@@ -98,17 +98,17 @@ pub(super) fn run(
     Ok(status)
 }
 
-/// Waits until it is time to try again, or the recording is to end.
+/// Waits until the next attempt, or until the recording is to end.
 fn pause(stop: &StopFlag) -> anyhow::Result<()> {
     let flag = PollFd::new(stop.as_fd(), PollFlags::POLLIN);
     match poll(&mut [flag], TRY_AGAIN_MS) {
-        // A signal is what it waits for.
+        // A signal also ends the wait.
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Says how a file closed, and gives its exit status. One without samples is no failure: others may have some.
+/// Prints how a file closed, and returns its exit status. A file without samples is no failure: others may have some.
 fn close(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
     if outcome.samples > 0 || matches!(outcome.end.reason, EndReason::WriteFailed(_)) {
         return closed(args, outcome, file);
@@ -122,14 +122,14 @@ fn close(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
 /// The files of a recording.
 #[derive(Debug)]
 struct Files<'a> {
-    /// What their names begin with.
+    /// The prefix of their names.
     path: &'a Path,
     most: Option<NonZeroUsize>,
     complete: VecDeque<PathBuf>,
 }
 
 impl Files<'_> {
-    /// The path of the file that begins now, with the time in UTC, and with a number if there is a file of that time.
+    /// The path of the file that begins now: with the time in UTC, and a number if that file exists.
     fn next(&self, now: Timestamp) -> PathBuf {
         let mut name = OsString::from(self.path);
         name.push(now.strftime(".%Y%m%dT%H%M%SZ").to_string());
@@ -143,7 +143,7 @@ impl Files<'_> {
         path
     }
 
-    /// Takes note of a file that is complete, and removes the oldest if they are too many.
+    /// Adds a complete file, and removes the oldest if there are too many.
     fn add(&mut self, file: PathBuf) {
         self.complete.push_back(file);
         while self.most.is_some_and(|most| self.complete.len() > most.get())
