@@ -1,4 +1,4 @@
-//! Building a program.
+//! Builds programs.
 
 use crate::{Compiler, Part, Program};
 use std::fs;
@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Why a program could not be built.
+/// The reason why a program could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The directory could not be made.
+    /// The directory could not be created.
     #[error("cannot make the directory {}", path.display())]
     Directory {
         /// The directory.
@@ -18,7 +18,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// The program's chains were not stated for this compiler.
+    /// The manifest does not support this compiler for this program.
     #[error("{program} says nothing about {compiler:?}")]
     Compiler {
         /// The program's name.
@@ -43,16 +43,16 @@ pub enum Error {
         program: &'static str,
         /// The part's file.
         output: &'static str,
-        /// What the tool printed on standard error.
+        /// Standard error of the tool.
         message: Box<str>,
     },
 }
 
-/// Builds a program in a folder of its name in `directory`, with the first of its compilers; gives its path.
+/// Builds a program in a folder of its name in `directory`, with its first compiler; returns its path.
 ///
 /// # Errors
 ///
-/// When a tool is missing or fails, or the folder can't be made.
+/// If a tool is missing or fails, or the folder cannot be created.
 pub fn build(program: &Program, directory: &Path) -> Result<PathBuf, Error> {
     let compiler = program.compilers.first().copied().unwrap_or(Compiler::Gcc);
     build_with(program, compiler, directory)
@@ -62,7 +62,7 @@ pub fn build(program: &Program, directory: &Path) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 ///
-/// As [`build`], and when the compiler is none of the program's.
+/// As [`build`], and if the compiler is not one of the program's.
 pub fn build_with(program: &Program, compiler: Compiler, directory: &Path) -> Result<PathBuf, Error> {
     if !program.compilers.contains(&compiler) {
         return Err(Error::Compiler { program: program.name, compiler });
@@ -91,7 +91,7 @@ fn build_part(program: &Program, part: &Part, compiler: Compiler, folder: &Path)
         }
     }
     if compiler == Compiler::Gcc {
-        // For the strategy `sframe`; no program reads these sections itself. Needs binutils 2.40 or later.
+        // For the strategy `sframe`; nothing else reads these sections. Needs binutils 2.40 or later.
         compile.arg("-Wa,--gsframe");
     }
     compile.args(["-o", part.output]);

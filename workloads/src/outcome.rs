@@ -1,58 +1,59 @@
-//! What the stacks of a program are, and what each strategy must make of them.
+//! The true stacks of a program, and the stacks that each strategy must return.
 
-/// One way a program spends its time.
+/// One way in which a program spends its time.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain {
-    /// What really is on the stack, leaf first, from the function that burns CPU to `main` or the thread's start.
+    /// The true stack, leaf first, from the function that burns CPU to `main` or the thread's start function.
     pub truth: &'static [Frame],
-    /// The least share of the samples in user code, of this program and its children, that have it.
+    /// The minimum share, in per cent, of the samples in user code of this program and its children that have this
+    /// chain.
     pub least_percent: u8,
-    /// What the frame-pointer chain gives: any of these. Empty where nothing can be said, as for programs that are
-    /// built without frame pointers.
+    /// The acceptable results of the frame-pointer chain. Empty if nothing can be stated, as for programs built without
+    /// frame pointers.
     pub fp: &'static [Outcome],
-    /// What registers, stack bytes and call frame information give: any of these.
+    /// The acceptable results from registers, stack bytes and call frame information.
     pub dwarf: &'static [Outcome],
 }
 
 /// One frame, or several, of an expected stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
-    /// In this function.
+    /// A frame in this function.
     Named(&'static str),
-    /// In this function, exactly so many times.
+    /// This many consecutive frames in this function.
     Repeated(&'static str, usize),
-    /// Exactly one frame, wherever it is: in a library without names, in generated code.
+    /// Exactly one frame, anywhere: in a library without symbols, or in generated code.
     Any,
     /// Any number of frames, or none.
     Many,
 }
 
-/// A stack as a strategy must give it.
+/// A stack that a strategy must return.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome {
-    /// The frames from the leaf on. Behind the last one there may be more, unless [`Self::is_all`].
+    /// The frames from the leaf on. More may follow unless [`Self::is_all`].
     pub frames: &'static [Frame],
-    /// There are no more frames.
+    /// Whether no more frames may follow.
     pub is_all: bool,
-    /// How the stack must end; `None` where that depends on others, as on the C library's use of rbp.
+    /// How the stack must end; `None` if that depends on other code, such as the C library's use of rbp.
     pub stop: Option<Stop>,
-    /// Whether the strategy must say that the leaf's caller is missing (frame pointers only).
+    /// Whether the strategy must report that the leaf's caller is missing (frame pointers only).
     pub is_leaf_skip_suspect: bool,
 }
 
-/// How a stack ends, in the words of the stop reasons.
+/// How a stack ends, by the names of stop reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// With a root, whichever.
+    /// At any root.
     Complete,
-    /// With this reason.
+    /// Truncated, for this reason.
     Truncated(&'static str),
-    /// With this reason.
+    /// Broken, for this reason.
     Broken(&'static str),
 }
 
 impl Stop {
-    /// Whether this is a stop reason of that class and name, as `truncated` and `chunk_end`.
+    /// Whether this is the stop reason with that class and name, such as `truncated` and `chunk_end`.
     #[must_use]
     pub fn is(self, class: &str, name: &str) -> bool {
         match self {
@@ -64,15 +65,15 @@ impl Stop {
 }
 
 impl Outcome {
-    /// Whether a stack is as stated: the names of its functions, leaf first, and the class and name of its stop reason.
-    /// A frame whose function is not known has no name that is in a manifest, for example an empty one.
+    /// Whether a stack matches: the names of its functions, leaf first, and the class and name of its stop reason. A
+    /// frame without a known function must have a name that is in no manifest, such as an empty one.
     #[must_use]
     pub fn matches(&self, names: &[&str], class: &str, stop: &str) -> bool {
         self.stop.is_none_or(|expected| expected.is(class, stop)) && has_frames(self.frames, names, self.is_all)
     }
 }
 
-/// Whether the names begin with the pattern, or are it.
+/// Whether the names match the pattern: exactly if `is_all`, else as a prefix.
 fn has_frames(pattern: &[Frame], names: &[&str], is_all: bool) -> bool {
     let Some((first, rest)) = pattern.split_first() else { return !is_all || names.is_empty() };
     match *first {
@@ -98,7 +99,7 @@ mod tests {
         Outcome { frames, is_all: false, stop: Some(Stop::Complete), is_leaf_skip_suspect: false }
     }
 
-    /// Check that frames are matched from the leaf on, and that more may follow unless that is all.
+    /// Check that frames are matched from the leaf on, and that more may follow unless `is_all`.
     #[test]
     fn matches_from_the_leaf() {
         let chain = outcome(&[Named("burn"), Named("mid")]);
@@ -126,7 +127,7 @@ mod tests {
         assert!(!wild.matches(&["", "f"], "complete", "_start"));
     }
 
-    /// Check that class and reason both count, and that the roots are alike.
+    /// Check that class and reason both must match, and that all roots are equivalent.
     #[test]
     fn matches_the_stop_reason() {
         let truncated = Outcome { stop: Some(Stop::Truncated("no_cfi")), ..outcome(&[]) };

@@ -1,29 +1,29 @@
-//! What a program is built from.
+//! How a program is built.
 
 use crate::Chain;
 
 /// A program whose stacks are known.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
-    /// Names it, and the directory it is built in.
+    /// Name of the program, and of the directory it is built in.
     pub name: &'static str,
     /// The construct it is about, in one line.
     pub about: &'static str,
-    /// What to build, in this order. The last part is the program.
+    /// The files to build, in this order. The last one is the program.
     pub parts: &'static [Part],
-    /// The compilers the chains hold for; the first is the one [`crate::build`] takes.
+    /// The compilers for which the chains hold; the first is the default of [`crate::build`].
     pub compilers: &'static [Compiler],
-    /// The arguments behind the seconds.
+    /// The arguments after the seconds.
     pub arguments: &'static [&'static str],
-    /// Bytes of stack that must be copied for the `dwarf` outcomes to hold, and no more than twice as many.
+    /// Bytes of stack that must be copied for the `dwarf` outcomes to hold; at most twice the minimum.
     pub chunk_bytes: u32,
     /// All chains that matter.
     pub chains: &'static [Chain],
-    /// Functions of the program that are never on the stack while it runs, though a wrong look-up may say so.
+    /// Functions that are never on the stack while the program runs, although a wrong symbol look-up may report them.
     pub never: &'static [&'static str],
-    /// The program changes its own files: build it anew for each run.
+    /// Whether the program changes its own files and must be built for each run.
     pub is_single_use: bool,
-    /// Call frame information and the copied bytes hold every frame of its chains: nothing excuses a stack that is not
+    /// Whether call frame information and the copied bytes cover every frame of its chains, so that every stack must be
     /// exact.
     pub is_described: bool,
 }
@@ -31,17 +31,17 @@ pub struct Program {
 /// One file of a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// The file's name.
+    /// The file name.
     pub output: &'static str,
     /// Sources in the folder `programs`.
     pub sources: &'static [&'static str],
     /// Flags for the compiler, which runs in the directory of the outputs.
     pub flags: &'static [&'static str],
-    /// Whether `strip` removes the symbols.
+    /// Whether to remove the symbols with `strip`.
     pub is_stripped: bool,
 }
 
-/// A compiler for C, and for C++ where a source ends in `.cpp`; or for Rust.
+/// A compiler for C, and for C++ if a source ends in `.cpp`; or for Rust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compiler {
     /// `gcc`, `g++`.
@@ -66,7 +66,7 @@ impl Compiler {
         }
     }
 
-    /// The command for sources in C or in C++; `None` where there is none.
+    /// The command for sources in C or in C++; `None` if there is none.
     #[must_use]
     pub const fn command(self, is_cpp: bool) -> Option<&'static str> {
         Some(match (self, is_cpp) {

@@ -1,22 +1,22 @@
-//! A stack against what really is on it.
+//! Compares a stack with the true one.
 
 use crate::{Chain, Frame};
 
-/// How far the names of a stack, leaf first, are those of a chain.
+/// How well the names of a stack, leaf first, match a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// Every frame of the chain is there; what follows begins at this index.
+    /// All frames of the chain are there; the index of the first name after them.
     Whole(usize),
-    /// All names are the chain's, and the chain goes on.
+    /// All names match, but the chain has more frames.
     Prefix,
-    /// The chain without the caller of the leaf, whole or as far as the names go.
+    /// The chain without the caller of the leaf, completely or as far as there are names.
     CallerOfLeafMissing,
     /// Something else.
     Other,
 }
 
 impl Chain {
-    /// Compares the names of a stack with what really is on it.
+    /// Compares the names of a stack with the true stack.
     #[must_use]
     pub fn fit(&self, names: &[&str]) -> Fit {
         match whole(self.truth, names) {
@@ -34,7 +34,7 @@ impl Chain {
         if whole(&skips, names).is_some() || is_prefix(&skips, names) { Fit::CallerOfLeafMissing } else { Fit::Other }
     }
 
-    /// Whether a sample with this leaf has this chain; `None` where the leaf does not tell.
+    /// Whether a sample with this leaf has this chain; `None` if the leaf does not identify it.
     #[must_use]
     pub fn has_leaf(&self, name: &str) -> Option<bool> {
         match self.truth.first()? {
@@ -43,14 +43,14 @@ impl Chain {
         }
     }
 
-    /// Whether every frame is known by its name or at least as one, so that none can be missed.
+    /// Whether the number of frames is known, so that a missing one is always noticed.
     #[must_use]
     pub fn is_known_throughout(&self) -> bool {
         !self.truth.contains(&Frame::Many)
     }
 }
 
-/// Where the names end that are the whole pattern.
+/// The number of names that the whole pattern matches.
 fn whole(pattern: &[Frame], names: &[&str]) -> Option<usize> {
     let Some((first, rest)) = pattern.split_first() else { return Some(0) };
     let behind = |n: usize| whole(rest, names.get(n..)?)?.checked_add(n);
@@ -62,7 +62,7 @@ fn whole(pattern: &[Frame], names: &[&str]) -> Option<usize> {
     }
 }
 
-/// Whether the names end before the pattern does, and are right up to there.
+/// Whether the names end before the pattern does, and match up to there.
 fn is_prefix(pattern: &[Frame], names: &[&str]) -> bool {
     if names.is_empty() {
         return true;
@@ -89,7 +89,7 @@ mod tests {
         Chain { truth, least_percent: 95, fp: &[], dwarf: &[] }
     }
 
-    /// Check that a stack is told to be whole, cut, without the caller of its leaf, or another one.
+    /// Check that a stack is recognised as whole, cut, without the caller of its leaf, or different.
     #[test]
     fn stacks_are_told_apart() {
         let plain = chain(&[Named("burn"), Named("mid"), Named("outer"), Named("main")]);
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(chain(&[Any, Named("main")]).fit(&["x"]), Fit::Prefix);
     }
 
-    /// Check that a leaf tells which chain a sample has, or that it does not.
+    /// Check whether a leaf identifies the chain of a sample.
     #[test]
     fn leaves_tell_chains() {
         assert_eq!(chain(&[Named("burn")]).has_leaf("burn"), Some(true));

@@ -1,8 +1,8 @@
-//! What profiling day and night costs: the agent beside perf, bpftrace and lightswitch, while nbdkit serves fio.
+//! Cost of continuous profiling: the agent next to perf, bpftrace and lightswitch, while nbdkit serves fio.
 //!
-//! Each profiler runs alone, for the same time at the same rate. Its cost is the CPU time of all its processes once it has
-//! started, by the kernel's account of them; interrupts and BPF programs are the time of whom they hit, and are not in it.
-//! The agent's time has the unwinding of its intervals in it, perf's has none.
+//! Each profiler runs alone, for the same time at the same rate. Its cost is the CPU time of all its processes after
+//! its start, as accounted by the kernel. Interrupts and BPF programs are accounted to the interrupted process, so they
+//! are not included. The agent's time includes unwinding, perf's does not.
 
 use crate::modes::is_installed;
 use crate::say::say;
@@ -36,26 +36,26 @@ pub(crate) struct Args {
     minutes: u64,
 }
 
-/// So long a profiler may take to start.
+/// The longest time that a profiler may take to start.
 const START: Duration = Duration::from_secs(15);
-/// So long after the end of an interval the agent has dealt with it.
+/// Time after the end of an interval within which the agent has processed it.
 const DEALT: Duration = Duration::from_secs(3);
 /// Where the agent serves its metrics.
 const ADDRESS: &str = "127.0.0.1:7476";
-/// Ticks of `/proc` a second, as on every Linux.
+/// Clock ticks of `/proc` per second, the same on every Linux system.
 const TICKS_PER_S: f64 = 100.0;
 
-/// A profiler, and how it is started.
+/// A profiler and the command that starts it.
 #[derive(Debug)]
 struct Profiler {
     name: String,
     command: Command,
-    /// What it writes.
+    /// The file or directory that it writes.
     output: PathBuf,
     is_ours: bool,
 }
 
-/// What was measured of one.
+/// The measured figures of one profiler.
 #[derive(Debug)]
 struct Measured {
     name: String,
@@ -67,7 +67,7 @@ struct Measured {
     complete_percent: Option<f64>,
 }
 
-/// Measures all and writes `agent.md`.
+/// Measures all profilers and writes `agent.md`.
 ///
 /// # Errors
 /// If a program cannot be run.
@@ -135,7 +135,7 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
     let mut running = Killed(started.with_context(|| format!("starting {name}"))?);
     std::thread::sleep(START);
     let start_s = cpu_s(running.0.id());
-    // Of the agent whole intervals, with the work at their ends.
+    // Measure whole intervals of the agent, including the processing at their ends.
     std::thread::sleep(to_next_minute() + DEALT);
     let before_s = cpu_s(running.0.id());
     std::thread::sleep(Duration::from_secs(60 * args.minutes));
@@ -154,7 +154,7 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
     Ok(Measured { name, rate, start_s, cpu_percent, rss_mb, kb_per_minute, complete_percent })
 }
 
-/// A process that does not outlive what is measured, nor do those it started.
+/// A process that is killed on drop, together with its descendants.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -173,7 +173,7 @@ fn to_next_minute() -> Duration {
     Duration::from_secs(60).saturating_sub(Duration::from_secs(since.as_secs() % 60))
 }
 
-/// A process and all it started that still run.
+/// The pids of a process and of all its living descendants.
 fn tree(pid: u32) -> Vec<i32> {
     let mut parents: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -191,13 +191,13 @@ fn tree(pid: u32) -> Vec<i32> {
     all
 }
 
-/// Fields of `/proc/PID/stat` from the state on.
+/// Fields of `/proc/PID/stat` from the state onwards.
 fn stat(pid: i32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(text.rsplit_once(") ")?.1.split(' ').map(str::to_owned).collect())
 }
 
-/// CPU time of a process, of what it started, and of what of that has ended: fields 14 to 17 of `stat`.
+/// CPU time of a process, of its living descendants, and of reaped children of both: fields 14 to 17 of `stat`.
 fn cpu_s(pid: u32) -> f64 {
     let ticks = |pid| {
         let fields = stat(pid).unwrap_or_default();
@@ -211,7 +211,7 @@ fn rss_kb(pid: i32) -> Option<f64> {
     status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()
 }
 
-/// Complete stacks of the strategy that is not by frame pointers, if there is one, in per cent.
+/// Share of complete stacks in per cent, by the strategy other than frame pointers, if there is one.
 fn complete() -> Option<f64> {
     let mut connection = TcpStream::connect(ADDRESS).ok()?;
     write!(connection, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
@@ -239,7 +239,7 @@ fn size(path: &Path) -> f64 {
 }
 
 fn remove(path: &Path) {
-    // It may not be there, and is one or the other.
+    // The output is a file, a directory, or missing.
     let _ = fs::remove_file(path);
     let _ = fs::remove_dir_all(path);
 }

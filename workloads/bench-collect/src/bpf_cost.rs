@@ -1,5 +1,5 @@
-//! Our BPF program alone: nanoseconds for a sample by size of the stack, beside a memcpy of as many bytes; and the whole
-//! interrupt, ours beside perf's.
+//! Cost of the BPF program alone: nanoseconds per sample by stack size, next to a memcpy of as many bytes; and of the
+//! whole interrupt, next to perf's.
 
 use crate::config::RunConfig;
 use crate::handler::HandlerCost;
@@ -13,30 +13,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The cost at one size.
+/// The cost for one stack size.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct BpfCost {
-    /// Bytes of stack asked of the test program; what is copied is a little more or less.
+    /// Bytes of stack requested from the test program; the copied size differs slightly.
     pub(crate) stack_bytes: u64,
-    /// Bytes of a sample in the ring: head, registers, stack and chain.
+    /// Bytes per sample in the ring buffer: header, registers, stack and chain.
     pub(crate) record_bytes: f64,
-    /// For each way of recording, in the order of [`MODES`]: nanoseconds of the program for a sample, each round.
+    /// For each mode in the order of [`MODES`]: nanoseconds of the program per sample, by round.
     pub(crate) ns_per_sample: Vec<Vec<f64>>,
-    /// A copy of as many bytes from the caches to memory that was not touched lately, as into a ring; each round.
+    /// Copying as many bytes from the caches to memory that was not used recently, as in a ring buffer; nanoseconds by
+    /// round.
     pub(crate) memcpy_ns: Vec<f64>,
-    /// The same into the same place again and again.
+    /// Copying as many bytes to the same place repeatedly; nanoseconds by round.
     pub(crate) hot_memcpy_ns: Vec<f64>,
-    /// The interrupt as bpftrace sees it; `None` where it cannot.
+    /// The interrupt as measured by bpftrace; `None` if that is not possible.
     pub(crate) handler: Option<HandlerCost>,
 }
 
-/// What is measured.
+/// The measured modes.
 pub(crate) const MODES: [&str; 4] = ["fp", "cfi,262144,verify=0", "dwarf,262144", "both,262144"];
 
-/// Frames of the test program's recursion; with what surrounds it a chain of 23.
+/// Recursion depth of the test program; with the surrounding frames, a chain of 23.
 const FRAMES: u32 = 20;
 
-/// Measures all sizes by turns.
+/// Measures all sizes in turn.
 pub(crate) fn measure(config: &RunConfig, is_quick: bool) -> anyhow::Result<Vec<BpfCost>> {
     let program = build(&config.dir)?;
     let (sizes, rounds): (&[u64], usize) = if is_quick { (&[4096, 65_536], 1) } else { (&[4096, 16_384, 65_536], 3) };
@@ -82,8 +83,8 @@ fn build(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// Time of the program for a recorded sample, and the bytes of one. The ticks that were skipped (other processes, idle
-/// CPUs) are taken out at what one costs when nothing else happens.
+/// Time of the program per recorded sample, and bytes per sample. The cost of skipped ticks (other processes, idle
+/// CPUs) is subtracted, as measured when nothing else happens.
 fn ns_per_sample(config: &RunConfig, program: &Path, mode: &str, stack_bytes: u64) -> anyhow::Result<(f64, f64)> {
     let idle = record(config, mode, &["sleep".to_owned(), "0.5".to_owned()])?;
     let filter_ns = number(&idle, "/cost/bpf_ns_per_tick").context("the kernel does not say what BPF programs cost")?;
@@ -99,7 +100,7 @@ fn number(report: &Value, pointer: &str) -> Option<f64> {
     report.pointer(pointer)?.as_f64()
 }
 
-/// Records and reports. A recording without samples is wanted here, and a failure of `record`.
+/// Records and reports. Here a recording without samples is expected, for which `record` fails.
 fn record(config: &RunConfig, mode: &str, command: &[String]) -> anyhow::Result<Value> {
     let file = config.dir.join("cost");
     let mut recorder = Command::new(&config.fpprof);
@@ -113,7 +114,7 @@ fn record(config: &RunConfig, mode: &str, command: &[String]) -> anyhow::Result<
     Ok(value)
 }
 
-/// Nanoseconds of one copy out of a small source into `room` bytes, going round; the best of five passes.
+/// Nanoseconds per copy from a small source into `room` bytes, used cyclically; the best of five passes.
 fn memcpy_ns(bytes: usize, room: usize) -> f64 {
     let source = vec![0x5a_u8; bytes];
     let mut target = vec![0_u8; room.max(bytes)];
@@ -134,7 +135,7 @@ fn memcpy_ns(bytes: usize, room: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Check that a copy takes time, and one of sixteen times as many bytes more of it.
+    /// Check that a copy takes time, and that one of sixteen times as many bytes takes longer.
     #[test]
     fn copies_take_time() {
         let (small, large) = (memcpy_ns(4096, 4096), memcpy_ns(65_536, 65_536));

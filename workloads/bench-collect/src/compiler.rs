@@ -1,4 +1,4 @@
-//! rustc, whose stacks of some 600 KiB no setting of perf takes whole.
+//! Records rustc, whose stacks of some 600 KiB exceed perf's largest chunk.
 
 use crate::config::RunConfig;
 use crate::judge;
@@ -6,10 +6,10 @@ use anyhow::{Context as _, ensure};
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-/// Functions of the program that is compiled: some seconds of work.
+/// Number of functions in the compiled program: some seconds of work.
 const FUNCTIONS: usize = 20;
 
-/// Records a compilation; gives its user stacks and how many of them are complete.
+/// Records a compilation; returns the number of user stacks and of complete ones.
 pub(crate) fn complete(config: &RunConfig) -> anyhow::Result<(u64, u64)> {
     let (source, library, file) = (config.dir.join("much.rs"), config.dir.join("much.rlib"), config.dir.join("rustc"));
     std::fs::write(&source, program())?;
@@ -25,11 +25,11 @@ pub(crate) fn complete(config: &RunConfig) -> anyhow::Result<(u64, u64)> {
     counted.0.zip(counted.1).context("no stacks of rustc in the report")
 }
 
-/// Much for the type checker and for LLVM alike.
+/// The source of a program that takes both the type checker and LLVM some time.
 fn program() -> String {
     let mut text = "use std::collections::{BTreeMap, HashMap};\n".to_owned();
     for n in 0..FUNCTIONS {
-        // Writing to a string does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(
             text,
             "pub fn f{n}(x: &[u64]) -> Vec<String> {{\n\

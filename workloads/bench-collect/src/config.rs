@@ -1,16 +1,16 @@
-//! What all runs share.
+//! Settings shared by all runs.
 
 use std::path::PathBuf;
 
-/// What all runs share.
+/// Settings shared by all runs.
 #[derive(Debug, Clone)]
 pub(crate) struct RunConfig {
     pub(crate) fpprof: PathBuf,
     pub(crate) workload: PathBuf,
     pub(crate) dir: PathBuf,
     pub(crate) seconds: u64,
-    /// Whether a flame graph is drawn, to see how long that takes.
+    /// Whether to draw a flame graph, to measure how long that takes.
     pub(crate) draws: bool,
-    /// How the names of the processes begin whose stacks are judged.
+    /// Prefixes of the names of processes whose stacks are judged.
     pub(crate) names: &'static [&'static str],
 }

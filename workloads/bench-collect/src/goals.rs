@@ -1,7 +1,7 @@
-//! What the collector is to reach, beside what this run measured.
+//! Goals of the collector, and whether this run reached them.
 //!
-//! The goals have runs of their own, longer than those of the tables: what a recording costs once (modules, names, the
-//! machine) must not stand for what a sample costs, and every round is judged.
+//! The goals have runs of their own, longer than those of the tables, so that the fixed cost of a recording (modules,
+//! names, the machine) does not hide the cost per sample. Every round is judged.
 
 use crate::bpf_cost::{BpfCost, MODES};
 use crate::compiler;
@@ -14,37 +14,37 @@ use fpprof_analysis::statistics::{RatioEstimate, paired_ratio};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Goal {
     pub(crate) goal: &'static str,
     pub(crate) wanted: &'static str,
     pub(crate) measured: String,
-    /// `None` where it was not measured.
+    /// `None` if it was not measured.
     pub(crate) is_reached: Option<bool>,
 }
 
 const FP: Mode = Mode::Ours { collector: Collector::Ebpf, call_graph: CallGraph::Fp };
-/// Chunks that hold any stack of the workload whole.
+/// Chunks large enough for every stack of the workload.
 const DWARF: Mode = Mode::Ours { collector: Collector::Ebpf, call_graph: CallGraph::Dwarf(65_536) };
 const PERF: Mode = Mode::Perf { call_graph: CallGraph::Dwarf(PERF_LARGEST), zips: false };
 
-/// The rates at which goals are set.
+/// The rates for which goals are set, in Hz.
 const USUAL: u64 = 999;
 const FAST: u64 = 4999;
 
-/// The goals' own runs.
+/// The runs for the goals.
 #[derive(Debug, Serialize)]
 pub(crate) struct GoalRuns {
     pub(crate) rounds: u32,
     pub(crate) seconds: u64,
     pub(crate) runs: Vec<Run>,
-    /// Stacks of a compilation with rustc, and those that are complete.
+    /// Stacks of a rustc compilation: (all, complete).
     pub(crate) rustc: Option<(u64, u64)>,
 }
 
 impl GoalRuns {
-    /// Runs the modes by turns.
+    /// Runs the modes in turn.
     pub(crate) fn measure(config: &RunConfig, is_quick: bool) -> Self {
         let (rounds, seconds) = if is_quick { (1, 2) } else { (5, 5) };
         let config = RunConfig { seconds, ..config.clone() };
@@ -62,7 +62,7 @@ impl GoalRuns {
         Self { rounds, seconds, runs, rustc }
     }
 
-    /// All goals.
+    /// Evaluates all goals.
     pub(crate) fn goals(&self, bpf: &[BpfCost]) -> Vec<Goal> {
         let mut goals = self.size();
         goals.extend([
@@ -84,7 +84,7 @@ impl GoalRuns {
         self.runs.iter().filter(is_meant).filter_map(|run| run.figures.as_ref())
     }
 
-    /// One value of each round that has it.
+    /// One value per round that has it.
     fn values(&self, mode: Mode, rate: u64, of: impl Fn(&Figures) -> Option<f64>) -> Spread {
         Spread(self.figures(mode, rate).filter_map(of).collect())
     }
@@ -115,7 +115,7 @@ impl GoalRuns {
         goal
     }
 
-    /// Of all rounds together: a loss is a loss in whichever round.
+    /// Sums over all rounds: a loss in any round counts.
     fn lost(&self, rate: u64) -> Goal {
         let (mut recorded, mut lost) = (None, 0);
         let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
@@ -150,7 +150,8 @@ impl GoalRuns {
         Goal { goal, wanted, measured, is_reached: Some(ours_s <= perfs_s / 2.0) }
     }
 
-    /// Operations in `fp` mode to those in `dwarf` mode, and what the longer BPF program explains of it.
+    /// Compares operations per second in `fp` mode with those in `dwarf` mode, and with the difference that the longer
+    /// BPF program explains.
     fn slow_down(&self, bpf: &[BpfCost]) -> Goal {
         let (goal, wanted) = ("slow-down by dwarf over fp, 999 Hz", "none within the interval, or explained");
         let iops = |mode: Mode, round| {
@@ -210,7 +211,7 @@ fn ratio(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
     part.zip(whole).filter(|&(_, whole)| whole > 0).map(|(part, whole)| part as f64 / whole as f64)
 }
 
-/// Values of rounds.
+/// The values of all rounds.
 struct Spread(Vec<f64>);
 
 impl Spread {
@@ -218,7 +219,7 @@ impl Spread {
         median(self.0.clone())
     }
 
-    /// `0.12 s (0.11–0.14, n = 5)`.
+    /// Formats as `0.12 s (0.11–0.14, n = 5)`.
     fn text(&self, unit: &str, digits: usize) -> String {
         let Some(middle) = self.median() else { return "–".to_owned() };
         let (least, most) = self.0.iter().fold((middle, middle), |(low, high), &v| (low.min(v), high.max(v)));
@@ -248,7 +249,7 @@ impl Goal {
         }
     }
 
-    /// A line of the table.
+    /// The row of the table.
     pub(crate) fn line(&self) -> String {
         let verdict = match self.is_reached {
             Some(true) => "reached",
@@ -260,7 +261,7 @@ impl Goal {
 }
 
 impl BpfCost {
-    /// The rounds of one of [`MODES`], by how its name begins.
+    /// The rounds of one of [`MODES`], by the prefix of its name.
     fn rounds_of(&self, mode: &str) -> &[f64] {
         let place = MODES.iter().position(|name| name.split(',').next() == Some(mode));
         place.and_then(|place| self.ns_per_sample.get(place)).map_or(&[], Vec::as_slice)

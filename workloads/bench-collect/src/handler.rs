@@ -1,8 +1,8 @@
-//! The sampling interrupt from outside: nanoseconds of the timer's handler, whoever sampled.
+//! The sampling interrupt seen from outside: nanoseconds of the timer's handler, for any profiler.
 //!
-//! The kernel's statistics know BPF programs only. What perf's own sampling costs is seen by the timer: bpftrace notes
-//! when the handler of a sampling clock begins and ends while the test program runs. It does so for ours and for perf's
-//! alike, and what it takes itself is in both.
+//! The kernel has run-time statistics of BPF programs only. To include the cost of perf's own sampling, bpftrace traces
+//! the start and the end of the sampling clock's handler while the test program runs. It does so for fpprof and perf
+//! alike, and its own overhead is in both.
 
 use crate::config::RunConfig;
 use crate::modes::find_installed;
@@ -12,16 +12,16 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Who samples, in the order of the table.
+/// The profilers, in the order of the table.
 pub(crate) const HANDLERS: [&str; 6] =
     ["fpprof fp", "fpprof dwarf", "fpprof both", "perf fp", "perf dwarf", "perf without stacks"];
 
-/// Times of the handler at one size.
+/// Handler times for one stack size.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct HandlerCost {
     /// Bytes of stack of the test program.
     pub(crate) stack_bytes: u64,
-    /// For each of [`HANDLERS`]: mean nanoseconds for a sample, each round.
+    /// For each of [`HANDLERS`]: mean nanoseconds per sample, by round.
     pub(crate) ns: Vec<Vec<f64>>,
 }
 
@@ -30,7 +30,7 @@ impl HandlerCost {
         Self { stack_bytes, ns: vec![Vec::new(); HANDLERS.len()] }
     }
 
-    /// Another round of all.
+    /// Measures one more round of all.
     pub(crate) fn measure(&mut self, config: &RunConfig, program: &Path) -> anyhow::Result<()> {
         for (who, results) in HANDLERS.iter().zip(&mut self.ns) {
             let command = profiler(config, who, program, self.stack_bytes)?;
@@ -40,14 +40,14 @@ impl HandlerCost {
     }
 }
 
-/// The profiler's command, as one string and with the whole path of its program: so bpftrace wants it.
+/// The profiler's command as bpftrace needs it: one string, with the full path of the program.
 fn profiler(config: &RunConfig, who: &str, program: &Path, stack_bytes: u64) -> anyhow::Result<String> {
     let file = config.dir.join("handler");
     let (name, mode) = who.split_once(' ').context("a profiler and a mode")?;
     let call_graph = match (name, mode) {
         ("fpprof", "fp") | ("perf", "fp") => " --call-graph fp".to_owned(),
         ("fpprof", mode) => format!(" --call-graph {mode},262144"),
-        // The largest that perf takes is 8 bytes less than 64 KiB.
+        // perf's largest chunk is 8 bytes less than 64 KiB.
         ("perf", "dwarf") => format!(" --call-graph dwarf,{}", stack_bytes.min(65_528)),
         _ => String::new(),
     };
@@ -81,7 +81,7 @@ fn handler_ns(config: &RunConfig, command: &str) -> anyhow::Result<f64> {
     Ok(ns / n)
 }
 
-/// Of `{"type": "map", "data": {"@n": 7}}`.
+/// The value of a map in a line such as `{"type": "map", "data": {"@n": 7}}`.
 fn map_value(line: &str, name: &str) -> Option<f64> {
     serde_json::from_str::<Value>(line).ok()?.get("data")?.get(name)?.as_f64()
 }
@@ -90,7 +90,7 @@ fn map_value(line: &str, name: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Check that the value of a map is found in its line, and in no other.
+    /// Check that the value of a map is only found in its own line.
     #[test]
     fn values_of_maps() {
         assert_eq!(map_value("{\"type\": \"map\", \"data\": {\"@n\": 4139}}", "@n"), Some(4139.0));

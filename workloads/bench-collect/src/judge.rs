@@ -1,4 +1,4 @@
-//! What a profiler's file holds: samples, losses, complete stacks; and how long it is to a flame graph.
+//! Evaluates a profiler's file: samples, losses, complete stacks, and the time it takes to draw a flame graph.
 
 use crate::config::RunConfig;
 use crate::modes::Mode;
@@ -10,25 +10,25 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Judged {
-    /// Samples in it; `None` where it does not say.
+    /// Number of samples; `None` if the file does not say.
     pub(crate) recorded: Option<u64>,
     pub(crate) lost: Option<u64>,
-    /// By cause, those that happened.
+    /// Losses by cause.
     pub(crate) lost_by_cause: BTreeMap<String, u64>,
-    /// User stacks of nbdkit and fio that were judged, and those that are complete; of thorough runs.
+    /// Judged user stacks of nbdkit and fio, and how many of them are complete; only of thorough runs.
     pub(crate) stacks: Option<u64>,
     pub(crate) complete: Option<u64>,
-    /// Time in our BPF programs for a tick, nanoseconds.
+    /// Run time of fpprof's BPF programs per tick, in nanoseconds.
     pub(crate) bpf_ns_per_tick: Option<f64>,
-    /// CPU before sampling began, seconds, and the memory of maps, bytes, by our own account.
+    /// CPU seconds before sampling began, and bytes of memory of maps, as fpprof reports them.
     pub(crate) start_cpu_s: Option<f64>,
     pub(crate) map_bytes: Option<f64>,
 }
 
-/// Looks into a file; judges its stacks if asked, which takes the longest.
+/// Reads a file, and judges its stacks if `judges_stacks`, which takes most of the time.
 pub(crate) fn judge(config: &RunConfig, mode: Mode, file: &Path, judges_stacks: bool) -> anyhow::Result<Judged> {
     match (mode, mode.strategy()) {
         (Mode::Ours { .. }, Some(strategy)) => {
@@ -69,7 +69,7 @@ fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Stacks of the processes whose names begin so, and those that are complete.
+/// Stacks of the processes whose names have one of these prefixes: (all, complete).
 pub(crate) fn complete_of(summary: &Value, strategy: &str, names: &[&str]) -> (Option<u64>, Option<u64>) {
     let is_meant = |process: &&Value| {
         process.get("comm").and_then(Value::as_str).is_some_and(|comm| names.iter().any(|name| comm.starts_with(name)))
@@ -83,7 +83,7 @@ pub(crate) fn complete_of(summary: &Value, strategy: &str, names: &[&str]) -> (O
     (Some(sum("samples")), Some(sum("complete")))
 }
 
-/// Through our own import, which counts perf's losses.
+/// Evaluates a perf.data file through fpprof's import, which counts perf's losses.
 fn perf(config: &RunConfig, file: &Path, strategy: &str, judges_stacks: bool) -> anyhow::Result<Judged> {
     let imported = config.dir.join("imported");
     let mut command = Command::new(&config.fpprof);
@@ -100,19 +100,19 @@ fn perf(config: &RunConfig, file: &Path, strategy: &str, judges_stacks: bool) ->
     Ok(judged)
 }
 
-/// `imported  N samples; perf lost M samples in …`.
+/// The counts in `imported  N samples; perf lost M samples in …`.
 fn imported_counts(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().find(|line| line.starts_with("imported"))?;
     let mut numbers = line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
     Some((numbers.next()?, numbers.next()?))
 }
 
-/// Names of what no function calls.
+/// Names of functions without a caller.
 const ROOTS: [&str; 4] = ["_start", "clone3", "__clone3", "__clone"];
 
-/// bpftrace prints each stack once, leaf first, and how often it was seen. It has symbols and nothing else, so a stack is
-/// complete when its outermost function is one that has no caller; where it found no name (it looks when it ends, and the
-/// processes are gone then) there is nothing to judge by.
+/// bpftrace prints each distinct stack, leaf first, with its count. It has only symbols, so a stack counts as complete
+/// if its outermost function is one without a caller. Stacks without symbols are not judged: bpftrace resolves names at
+/// its end, when the processes are gone.
 fn bpftrace(text: &str) -> Judged {
     let (mut samples, mut named, mut complete) = (0u64, 0u64, 0u64);
     let mut outermost = "";
@@ -123,7 +123,7 @@ fn bpftrace(text: &str) -> Judged {
             complete += if ROOTS.contains(&outermost) { count } else { 0 };
             outermost = "";
         } else if let Some(frame) = line.split_whitespace().nth(1) {
-            // "ADDRESS NAME+OFFSET (FILE)"
+            // The frame has the form "ADDRESS NAME+OFFSET (FILE)".
             outermost = frame.split('+').next().unwrap_or(frame);
         }
     }
@@ -131,10 +131,10 @@ fn bpftrace(text: &str) -> Judged {
     Judged { recorded: Some(samples), stacks: judged(named), complete: judged(complete), ..Judged::default() }
 }
 
-/// As long as anybody would wait.
+/// The longest that a user would wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Wall seconds from the file to a flame graph; `None` where there is no way, or it takes longer than a minute.
+/// Wall seconds from the file to a flame graph; `None` if that is not possible, or takes longer than a minute.
 pub(crate) fn time_to_svg(config: &RunConfig, mode: Mode, file: &Path) -> anyhow::Result<Option<f64>> {
     let svg = config.dir.join("picture.svg");
     let started = Instant::now();
@@ -159,7 +159,7 @@ pub(crate) fn time_to_svg(config: &RunConfig, mode: Mode, file: &Path) -> anyhow
     Ok(Some(started.elapsed().as_secs_f64()))
 }
 
-/// What `inferno-collapse-perf | inferno-flamegraph` does.
+/// Does the same as `inferno-collapse-perf | inferno-flamegraph`.
 pub(crate) fn svg() -> anyhow::Result<()> {
     use inferno::collapse::Collapse as _;
     let mut folded = Vec::new();
@@ -172,7 +172,7 @@ pub(crate) fn svg() -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// Check that bpftrace's stacks are judged by their outermost function, and counted as often as they were seen.
+    /// Check that bpftrace's stacks are judged by their outermost function, and weighted by their counts.
     #[test]
     fn bpftraces_stacks() {
         let text = "Attaching 1 probe...\n\n\n@[fio, \n\t7f12 read+11 (/lib/libc.so.6)\n]: 7\n@[nbdkit, \n\
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!((nameless.recorded, nameless.stacks, nameless.complete), (Some(7), None, None));
     }
 
-    /// Check that what an import says is read.
+    /// Check that the counts of an import are parsed.
     #[test]
     fn imports_are_counted() {
         assert_eq!(imported_counts("imported  120 samples; perf lost 7 samples in 2 chunks\n"), Some((120, 7)));

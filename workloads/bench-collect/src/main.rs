@@ -1,11 +1,11 @@
-//! What collecting costs: ours in every mode beside `perf record`, bpftrace and samply, on nbdkit and fio, in one run.
+//! Cost of collecting: fpprof in every mode next to `perf record`, bpftrace and samply, on nbdkit and fio, in one run.
 //!
-//! Every round runs every mode once, each time beginning with another one, so that a slow change of the machine hits all
-//! alike. The profiled command says when it begins and ends, so that what a profiler takes before and after is known.
-//! Whose file it is, ours or perf's, the stacks in it are judged by one unwinder: ours. What is compared are collectors.
+//! Every round runs every mode once, starting with a different one each time, so that slow changes of the machine
+//! affect all alike. The profiled command records its start and end, so that the profiler's time before and after is
+//! known. Stacks from fpprof and perf are judged by the same unwinder, fpprof's, so that collectors are compared.
 //!
-//! Then our BPF program alone: nanoseconds for a sample by size of the stack, beside a memcpy of as many bytes; and the
-//! sampling interrupt as a whole, ours beside perf's.
+//! Then the BPF program alone: nanoseconds per sample by stack size, next to a memcpy of as many bytes; and the whole
+//! sampling interrupt, next to perf's.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -22,7 +22,7 @@ mod run;
 mod say;
 mod summary;
 mod target;
-/// Runs a profiler and says what it cost, as `fpprof compare` does.
+/// Runs a profiler and measures its cost, as in `fpprof compare`.
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use config::RunConfig;

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measured modes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 /// A profiler in one of its modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
-    /// Nobody records.
+    /// No profiler.
     None,
-    /// The same once more: how far apart equal runs are.
+    /// No profiler again: shows how much equal runs differ.
     NoneAgain,
-    /// `fpprof record`, with eBPF or by perf events.
+    /// `fpprof record`, with eBPF or perf events.
     Ours { collector: Collector, call_graph: CallGraph },
     /// `perf record`, with or without `-z`.
     Perf { call_graph: CallGraph, zips: bool },
-    /// A script that counts stacks by frame pointers in the kernel.
+    /// A script that counts stacks in the kernel by frame pointers.
     Bpftrace,
     /// `samply record`.
     Samply,
-    /// `lightswitch` for the whole machine: a walk by call frame information in the kernel, by tables made beforehand.
+    /// `lightswitch` for the whole machine: it walks by call frame information in the kernel, using precomputed tables.
     Lightswitch,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Mode {
 }
 
 impl Mode {
-    /// The same tool by frame pointers; `None` for that itself, and for tools that have no other way.
+    /// The same tool by frame pointers; `None` for that mode itself, and for tools without a choice.
     pub(crate) fn by_frame_pointers(self) -> Option<Self> {
         let fp = match self {
             Self::Ours { collector, .. } => Self::Ours { collector, call_graph: CallGraph::Fp },
@@ -74,7 +74,7 @@ impl Mode {
         (fp != self).then_some(fp)
     }
 
-    /// The strategy its stacks are judged by; `None` where there is nothing our unwinder could judge.
+    /// The strategy by which its stacks are judged; `None` if our unwinder cannot judge them.
     pub(crate) fn strategy(self) -> Option<&'static str> {
         match self {
             Self::Ours { call_graph, .. } | Self::Perf { call_graph, .. } => Some(match call_graph {
@@ -93,7 +93,7 @@ impl Mode {
 /// `perf_sample_ustack_size` in the kernel's `kernel/events/core.c`.
 pub(crate) const PERF_LARGEST: u32 = 65_528;
 
-/// All modes whose programs are installed; with only the largest chunks unless `every_size`.
+/// All modes whose programs are installed; only with the largest chunks unless `every_size`.
 pub(crate) fn all(every_size: bool) -> Vec<Mode> {
     let sizes: &[u32] = if every_size { &[4096, 8192, 16_384, 32_768] } else { &[] };
     let dwarfs = |largest| sizes.iter().copied().chain([largest]).map(CallGraph::Dwarf);
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Check that no mode stands twice, that names tell them apart, and that fewer sizes are fewer modes.
+    /// Check that no mode is listed twice, that names are distinct, and that fewer sizes give fewer modes.
     #[test]
     fn modes_are_distinct() {
         let modes = all(true);

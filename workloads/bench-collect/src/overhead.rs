@@ -1,8 +1,8 @@
-//! What profilers take from a program that computes: its CPU time for the same work with them, to that without.
+//! Overhead of profilers on a CPU-bound program: its CPU time for the same work with and without them.
 //!
-//! What hits the program is its own time: interrupts, BPF programs, caches that are cold afterwards. The profiler's
-//! processes run on another CPU, and their time stands beside it. In each round every profiler runs once for each shape of
-//! the stack and each rate, and the program once more without any, which shows how far apart equal runs are.
+//! What affects the program is part of its own time: interrupts, BPF programs, cold caches afterwards. The profiler's
+//! processes run on another CPU, and their time is listed separately. In each round every profiler runs once per shape
+//! of the stack and rate, and the program runs once more without any, to show how much equal runs differ.
 
 use crate::config::RunConfig;
 use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
@@ -44,14 +44,14 @@ pub(crate) struct Args {
     minutes: u64,
 }
 
-/// A stack.
+/// The shape of a stack.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Shape {
     kib: u64,
     frames: u32,
 }
 
-/// The runs of a shape.
+/// The runs with one shape.
 #[derive(Debug, Serialize)]
 struct OfShape {
     #[serde(flatten)]
@@ -59,7 +59,7 @@ struct OfShape {
     rows: Vec<Row>,
 }
 
-/// Every mode that is compared at a rate.
+/// All modes compared at a rate.
 fn modes(rate: u64) -> Vec<Mode> {
     let ours = |call_graph| Mode::Ours { collector: Collector::Ebpf, call_graph };
     let perf = |call_graph| Mode::Perf { call_graph, zips: false };
@@ -69,7 +69,7 @@ fn modes(rate: u64) -> Vec<Mode> {
     if is_installed("perf") {
         modes.extend([CallGraph::Fp, CallGraph::Dwarf(PERF_LARGEST)].map(perf));
     }
-    // It wants tracefs, and takes no more than 1001 samples a second.
+    // lightswitch needs tracefs, and supports at most 1001 samples per second.
     if rate == 999 && is_installed("lightswitch") {
         modes.push(Mode::Lightswitch);
     }
@@ -84,7 +84,7 @@ impl Shape {
         Ok(Self { kib, frames })
     }
 
-    /// The program, as a script that is given how much to do.
+    /// Builds the program, and a script that takes the amount of work as argument.
     fn build(self, dir: &Path) -> anyhow::Result<PathBuf> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/frames.c");
         let (program, script) = (dir.join("frames"), dir.join("workload"));
@@ -100,7 +100,7 @@ impl Shape {
     }
 }
 
-/// Measures all, and writes and prints the tables.
+/// Measures all modes, and writes and prints the tables.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("making {}", args.dir.display()))?;
     let dir = args.dir.canonicalize()?;
@@ -156,7 +156,7 @@ fn tables(subjects: &[(Shape, RunConfig)], runs: &[Vec<Run>], rates: &[u64]) -> 
     subjects.iter().zip(runs).map(of).collect()
 }
 
-/// Half of the widest interval, in points.
+/// Half the width of the widest interval, in percentage points.
 fn widest(tables: &[OfShape]) -> f64 {
     let intervals = tables.iter().flat_map(|table| &table.rows).filter_map(|row| row.slow_down?.interval);
     intervals.map(|interval| (interval.high - interval.low) * 50.0).fold(0.0, f64::max)
@@ -213,7 +213,7 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
 mod tests {
     use super::Shape;
 
-    /// Check that a shape is read, and that what is none is refused with what to type.
+    /// Check that a shape is parsed, and that the error for an invalid one says what to type.
     #[test]
     fn shapes_are_read() {
         let shape = Shape::parse("59:50").expect("a shape");

@@ -1,4 +1,4 @@
-//! What was measured, as JSON and as Markdown.
+//! The results as JSON and as Markdown.
 
 use crate::bpf_cost::{BpfCost, MODES};
 use crate::goals::{Goal, GoalRuns};
@@ -10,16 +10,16 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::process::Command;
 
-/// Everything.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) cpu_model: String,
     pub(crate) kernel: String,
     pub(crate) cpus: usize,
-    /// Tasks ready to run over the last minute, when it ended: more than `cpus` means that others were at work.
+    /// Tasks ready to run over the last minute, at the end: more than `cpus` means that other programs were running.
     pub(crate) load: String,
     pub(crate) versions: Vec<String>,
-    /// Profilers that were not there.
+    /// Profilers that are not installed.
     pub(crate) not_installed: Vec<&'static str>,
     pub(crate) rounds: u32,
     pub(crate) seconds: u64,
@@ -64,7 +64,7 @@ impl Report {
         })
     }
 
-    /// Tables.
+    /// The tables.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
             "# What collecting costs\n\nnbdkit + fio, {} s a run, {} interleaved rounds; {}, {} CPUs, Linux {}, load {}. {}.",
@@ -77,7 +77,7 @@ impl Report {
             self.versions.join(", ")
         );
         if !self.not_installed.is_empty() {
-            // Writing to a string does not fail, here and below.
+            // Writing to a String cannot fail, here and below.
             let _ = write!(text, " Not installed, so not measured: {}.", self.not_installed.join(", "));
         }
         text.push_str(

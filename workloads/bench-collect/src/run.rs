@@ -14,7 +14,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// One run, or why there are no figures of it.
+/// One run, with its figures or the error.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Run {
     #[serde(skip)]
@@ -26,28 +26,28 @@ pub(crate) struct Run {
     pub(crate) error: Option<String>,
 }
 
-/// What one run cost and gave.
+/// The cost and the results of one run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Figures {
-    /// Operations a second of the workload, by its own account.
+    /// Operations per second, as the workload reports them.
     pub(crate) iops: f64,
-    /// From the profiler's start to the command's first instruction, seconds.
+    /// Seconds from the profiler's start to the command's first instruction.
     pub(crate) start_s: f64,
-    /// From the command's end to the profiler's, seconds.
+    /// Seconds from the command's end to the profiler's.
     pub(crate) stop_s: f64,
-    /// CPU of the profiler, its children excluded, seconds.
+    /// CPU seconds of the profiler, its children excluded.
     pub(crate) cpu_s: f64,
     pub(crate) max_rss_bytes: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(crate) bytes: u64,
     #[serde(flatten)]
     pub(crate) judged: Judged,
-    /// From the file to a flame graph, seconds of wall time; of thorough runs at 999 Hz.
+    /// Wall seconds from the file to a flame graph; only of thorough runs at 999 Hz.
     pub(crate) svg_s: Option<f64>,
 }
 
-/// Runs a mode once. What fails is told in the result: one profiler must not end the bench of the others.
-/// A thorough one has its stacks judged and its flame graph drawn.
+/// Runs a mode once. An error is part of the result: one profiler's failure must not end the benchmark of the others.
+/// In a thorough run the stacks are judged and a flame graph is drawn.
 pub(crate) fn run(config: &RunConfig, mode: Mode, rate: u64, round: u32, is_thorough: bool) -> Run {
     let result = figures(config, mode, rate, is_thorough);
     let (figures, error) = match result {
@@ -86,12 +86,12 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
         ..Figures::default()
     };
     if mode == Mode::Lightswitch {
-        // What it says of its stacks is of all processes, and of the kernel's as well.
+        // Its own stack counts are for all processes, and include kernel stacks.
         std::fs::remove_file(config.dir.join("lightswitch")).ok();
     } else if !matches!(mode, Mode::None | Mode::NoneAgain) {
         figures.bytes = std::fs::metadata(&file)?.len();
         figures.judged = judge::judge(config, mode, &file, is_thorough)?;
-        // Of perf's largest files, perf script alone takes minutes.
+        // For perf's largest files, perf script alone takes minutes.
         figures.svg_s =
             if is_thorough && rate == 999 && config.draws { judge::time_to_svg(config, mode, &file)? } else { None };
         std::fs::remove_file(&file)?;
@@ -129,7 +129,7 @@ fn command(config: &RunConfig, mode: Mode, rate: u64, file: &Path, times: &Path)
     Ok(command)
 }
 
-/// It takes its command as one string.
+/// The bpftrace command, which takes the profiled command as one string.
 fn bpftrace(config: &RunConfig, rate: &str, file: &Path, this: &Path, times: &Path) -> Command {
     let script = format!(
         "profile:hz:{rate} /comm == \"nbdkit\" || comm == \"fio\"/ {{ @[comm, ustack(perf, 127)] = count(); }}"
@@ -141,7 +141,8 @@ fn bpftrace(config: &RunConfig, rate: &str, file: &Path, this: &Path, times: &Pa
     command
 }
 
-/// It has no command to run, and its rates are prime numbers, at most 997. The command waits until its tables are made, and ends it.
+/// The lightswitch command. It runs no command itself, and supports only prime rates, at most 997. The script waits
+/// until the tables are built, runs the command, and ends lightswitch.
 fn lightswitch(config: &RunConfig, this: &Path, times: &Path) -> Command {
     const SCRIPT: &str = "dir=$1; shift; (sleep 6; \"$@\"; kill -INT $$) & exec lightswitch --sample-freq 997 \
                           --logging info --profile-format pprof --profile-path \"$dir\" --profile-name lightswitch";
@@ -161,7 +162,7 @@ fn iops(printed: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Check that the workload's figure is found among what else is printed.
+    /// Check that the workload's figure is found among other output.
     #[test]
     fn the_workloads_figure() {
         assert_eq!(iops("warning: 3 things\nfio: 12345 IOPS\n"), Some(12345.0));

@@ -1,4 +1,4 @@
-//! All rounds of a mode at a rate, summed up.
+//! Sums up all rounds of a mode at a rate.
 
 use crate::modes::Mode;
 use crate::run::{Figures, Run};
@@ -11,23 +11,23 @@ pub(crate) struct Row {
     pub(crate) mode: String,
     pub(crate) rate: u64,
     pub(crate) runs: usize,
-    /// Why some rounds gave nothing.
+    /// Errors of rounds without results.
     pub(crate) errors: Vec<String>,
     pub(crate) bytes_per_sample: Option<f64>,
     pub(crate) recorded: u64,
     pub(crate) lost: Option<u64>,
     pub(crate) lost_percent: Option<f64>,
-    /// Of the stacks of nbdkit and fio, in the first round.
+    /// Share of complete stacks of nbdkit and fio, in the first round.
     pub(crate) complete_percent: Option<f64>,
     pub(crate) stacks_judged: Option<u64>,
     pub(crate) cpu_s: Option<Estimate>,
-    /// IOPS without a profiler in the same round, to IOPS with it: 1.05 is 5 % slower.
+    /// Ratio of IOPS without a profiler to IOPS with it, within a round: 1.05 is 5 % slower.
     pub(crate) slow_down: Option<RatioEstimate>,
-    /// CPU time or wall time beyond that of the same tool's frame pointers in the same round, in per cent of the run without a
-    /// profiler.
+    /// CPU time or wall time in addition to that of the same tool with frame pointers in the same round, in per cent of
+    /// the run without a profiler.
     pub(crate) over_fp: Option<Estimate>,
     pub(crate) max_rss_bytes: u64,
-    /// Medians.
+    /// Median seconds.
     pub(crate) start_s: Option<f64>,
     pub(crate) stop_s: Option<f64>,
     pub(crate) svg_s: Option<f64>,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) map_bytes: Option<f64>,
 }
 
-/// The rows of one rate, in the order in which modes first ran.
+/// The rows of one rate, in the order in which modes were first run.
 pub(crate) fn rows(runs: &[Run], rate: u64) -> Vec<Row> {
     let of_rate: Vec<&Run> = runs.iter().filter(|run| run.rate == rate).collect();
     let mut modes: Vec<Mode> = Vec::new();
@@ -86,9 +86,10 @@ fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
     }
 }
 
-/// Within rounds, and so better known than the difference of two slow-downs.
+/// The difference to frame pointers, computed within rounds: its interval is narrower than that of a difference of two
+/// slow-downs.
 fn over_fp(runs: &[&Run], fp: &[&Run], none: &[&Run]) -> Option<Estimate> {
-    // Times of the same work are as the inverse of what is done in a second.
+    // Time for the same work is inversely proportional to the operations per second.
     let time_s = |run: &Run| run.figures.as_ref().map(|figures| 1.0 / figures.iops);
     let in_round = |of: &[&Run], round| of.iter().find(|run| run.round == round).and_then(|run| time_s(run));
     let points = runs.iter().filter_map(|run| {
@@ -98,7 +99,7 @@ fn over_fp(runs: &[&Run], fp: &[&Run], none: &[&Run]) -> Option<Estimate> {
     mean(&points.collect::<Vec<_>>()).ok()
 }
 
-/// Within rounds, so that what changes from round to round cancels out.
+/// The slow-down, computed within rounds, so that changes between rounds cancel out.
 fn slow_down(runs: &[&Run], none: &[&Run]) -> Option<RatioEstimate> {
     let iops = |run: &Run| run.figures.as_ref().map(|figures| figures.iops);
     let pairs = runs.iter().filter_map(|run| {
@@ -112,7 +113,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64 * 100.0
 }
 
-/// The middle one; the mean of the two middle ones.
+/// The median; for an even number, the mean of the two middle values.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -155,7 +156,8 @@ mod tests {
         Run { key, mode: key.to_string(), rate: 999, round, figures, error: None }
     }
 
-    /// Check that the difference to frame pointers is taken within rounds, in per cent of the run without a profiler.
+    /// Check that the difference to frame pointers is computed within rounds, in per cent of the run without a
+    /// profiler.
     #[test]
     fn what_is_above_frame_pointers() {
         let perf = |call_graph| Mode::Perf { call_graph, zips: false };
@@ -174,7 +176,8 @@ mod tests {
         assert!((over.mean - 10.0).abs() < 1e-9 && over.n == 2, "{over:?}: 5 and 15");
     }
 
-    /// Check that sums are over rounds, shares over what was judged, and slow-downs within a round.
+    /// Check that counts are summed over rounds, shares are of the judged stacks, and slow-downs are computed within a
+    /// round.
     #[test]
     fn rounds_are_summed_up() {
         let perf = Mode::Perf { call_graph: CallGraph::Fp, zips: true };
@@ -195,7 +198,7 @@ mod tests {
         assert!((perf.lost_percent.expect("a share") - 100.0 * 10.0 / 210.0).abs() < 1e-9);
     }
 
-    /// Check the middle of odd, even and no values.
+    /// Check the median of odd, even and no values.
     #[test]
     fn medians() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));

@@ -17,7 +17,7 @@ pub(crate) fn children_cpu_s() -> anyhow::Result<f64> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// Forgets the largest resident set so far, and gives the present one in bytes.
+/// Resets the peak resident set, and returns the current one in bytes.
 ///
 /// # Sources
 /// proc(5), `/proc/pid/clear_refs`: 5 resets the peak.
@@ -26,7 +26,7 @@ pub(crate) fn reset_peak() -> anyhow::Result<u64> {
     status_bytes("VmRSS:")
 }
 
-/// The largest resident set since [`reset_peak`], bytes.
+/// The peak resident set since [`reset_peak`], in bytes.
 pub(crate) fn peak() -> anyhow::Result<u64> {
     status_bytes("VmHWM:")
 }

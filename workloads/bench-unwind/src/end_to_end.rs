@@ -1,5 +1,5 @@
-//! From one perf recording to folded stacks: perf and inferno's collapser against `fpprof export`, of perf's file itself
-//! and of the recording that `fpprof import` makes of it.
+//! From a perf recording to folded stacks: perf and inferno's collapser, against `fpprof export` of perf's file and of
+//! the recording that `fpprof import` makes of it.
 
 use crate::clock::children_cpu_s;
 use crate::inputs::{self, Input};
@@ -13,23 +13,23 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// CPU seconds, the least of several runs.
+/// CPU seconds, the minimum of several runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct EndToEnd {
-    /// The input.
+    /// Name of the input.
     pub(crate) name: String,
     pub(crate) perf_data_bytes: u64,
     /// `perf script --no-inline | inferno-collapse-perf`.
     pub(crate) perf_s: f64,
     /// `fpprof export --format folded --no-inline` of perf's file.
     pub(crate) fpprof_in_place_s: f64,
-    /// `fpprof import` and `fpprof export --format folded --no-inline`: names by the same tables as perf's.
+    /// `fpprof import` and `fpprof export --format folded --no-inline`: symbolizes by the same tables as perf.
     pub(crate) fpprof_s: f64,
-    /// The same with inline frames from DWARF, which is what `fpprof export` does unless told otherwise.
+    /// The same with inline frames from DWARF, the default of `fpprof export`.
     pub(crate) fpprof_inlines_s: f64,
-    /// Samples in our folded stacks.
+    /// Samples in fpprof's folded stacks.
     pub(crate) samples: u64,
-    /// What perf's sum up to: samples by their periods.
+    /// Sum of perf's folded stacks: samples weighted by their periods.
     pub(crate) perf_weight: u64,
     pub(crate) perf_all_s: Vec<f64>,
     pub(crate) fpprof_in_place_all_s: Vec<f64>,
@@ -37,13 +37,13 @@ pub(crate) struct EndToEnd {
     pub(crate) fpprof_inlines_all_s: Vec<f64>,
 }
 
-/// Folds what perf script writes, as inferno-collapse-perf does with its defaults.
+/// Folds the output of perf script, as inferno-collapse-perf does by default.
 pub(crate) fn collapse() -> anyhow::Result<()> {
     let mut folder = Folder::from(Options::default());
     Ok(folder.collapse(std::io::stdin().lock(), std::io::stdout().lock())?)
 }
 
-/// Records with perf if that was not done, and measures both ways by turns.
+/// Records with perf unless that was already done, and measures both ways in turn.
 pub(crate) fn measure(
     input: &Input,
     dir: &Path,
@@ -78,7 +78,7 @@ pub(crate) fn measure(
         export(fpprof, &data, &dir.join("fpprof-in-place.folded"), &["--no-inline"])?;
         let between = children_cpu_s()?;
         fpprof_in_place_all_s.push(between - after_perf);
-        // An older recording would be kept aside.
+        // Otherwise `import` would move the older recording aside.
         if imported.exists() {
             std::fs::remove_file(&imported)?;
         }
@@ -122,7 +122,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sum of the counts at the ends of the lines.
+/// The sum of the counts at the ends of folded lines.
 fn samples(folded: &Path) -> anyhow::Result<u64> {
     let bytes = std::fs::read(folded)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -133,7 +133,7 @@ fn samples(folded: &Path) -> anyhow::Result<u64> {
 impl EndToEnd {
     /// A row of the table.
     pub(crate) fn write(&self, text: &mut String) {
-        // Writing to a string does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "| {} | {:.1} MB | {} | {:.3} | {:.3} | {:.1}× | {:.3} | {:.1}× | {:.3} | {:.1}× |",

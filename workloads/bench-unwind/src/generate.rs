@@ -1,12 +1,12 @@
-//! Sources for compilers: large enough to compile for some seconds, the same on every machine.
+//! Generates sources for compilers: large enough to compile for some seconds, the same on every machine.
 
 use std::fmt::Write as _;
 
-/// A C file of so many functions with loops, switches and calls.
+/// A C file with the given number of functions with loops, switches and calls.
 pub(crate) fn c_source(functions: usize) -> String {
     let mut text = String::from("struct node { struct node *next; int key; double weight; };\n");
     for n in 0..functions {
-        // Writing to a string does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "int f{n}(struct node *list, int *table, int n) {{
@@ -31,7 +31,7 @@ pub(crate) fn c_source(functions: usize) -> String {
     text
 }
 
-/// A Rust file of so many types with derived and generic code.
+/// A Rust file with the given number of types with derived and generic code.
 pub(crate) fn rust_source(types: usize) -> String {
     let mut text = String::from("use std::collections::BTreeMap;\n");
     for n in 0..types {
@@ -57,7 +57,7 @@ impl S{n} {{
     text
 }
 
-/// A Python program that computes for as many seconds as its first argument says.
+/// A Python program that computes for the number of seconds in its first argument.
 pub(crate) const PYTHON: &str = "
 import json, re, sys, time
 def walk(tree, depth):

@@ -1,16 +1,17 @@
-//! What our unwinder is to reach, and whether it does.
+//! Performance goals of fpprof's unwinder, and whether it reaches them.
 
 use crate::engines::Name;
 use crate::measured::Measured;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Our first pass on one thread against another's pass: its time is to be so many times ours.
+/// Compares fpprof's first pass on one thread with a pass of another engine, whose time must be at least a multiple of
+/// it.
 struct Goal {
     words: &'static str,
     engine: Name,
     at_least: f64,
-    /// The other's time, then ours.
+    /// The other engine's time, then fpprof's.
     seconds: fn(&Measured) -> f64,
     our_seconds: fn(&Measured) -> f64,
 }
@@ -26,7 +27,7 @@ const GOALS: [Goal; 4] = [
     over("libdw, cold", Name::Libdw, 40.0, |theirs| theirs.cold_s),
 ];
 
-/// Two threads against one: the ratio is the other way round, on the wall.
+/// Two threads against one: here the ratio is inverted, and of wall time.
 const PARALLEL: [Goal; 2] = [
     Goal {
         words: "two threads over one, cold",
@@ -44,7 +45,7 @@ const PARALLEL: [Goal; 2] = [
     },
 ];
 
-/// A goal and the ratios of all rounds, each of two processes that ran one after the other.
+/// A goal and the ratios of all rounds, each between two processes that ran consecutively.
 #[derive(Debug, Serialize)]
 pub(crate) struct Reached {
     pub(crate) goal: &'static str,
@@ -88,11 +89,11 @@ impl Goal {
     }
 }
 
-/// A table of goals.
+/// Writes the table of goals.
 pub(crate) fn write(goals: &[Reached], text: &mut String) {
     text.push_str("\n| faster than | goal | median | of all rounds | |\n|---|---|---|---|---|\n");
     for one in goals {
-        // Writing to a string does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "| {} | {}× | {:.2}× | {:.2}–{:.2}× of {} | {} |",
@@ -128,7 +129,8 @@ mod tests {
         }
     }
 
-    /// Check that ratios are taken round by round, others over ours and one thread over two, and the median is theirs.
+    /// Check that ratios are computed within rounds, other engines over fpprof and one thread over two, and that the
+    /// median is of these.
     #[test]
     fn pairs_rounds() {
         let rounds = vec![

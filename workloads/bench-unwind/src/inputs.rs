@@ -1,4 +1,4 @@
-//! Recordings of real programs, made once.
+//! Recordings of real programs, made on first use.
 
 use crate::generate;
 use crate::say::say;
@@ -14,7 +14,7 @@ const RUST_TYPES: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) name: String,
-    /// Bytes of stack copied: as much as the program's stacks need.
+    /// Bytes of stack to copy: as many as the program's stacks need.
     pub(crate) stack_bytes: u32,
     kind: Kind,
 }
@@ -38,7 +38,7 @@ pub(crate) fn all() -> Vec<Input> {
     ]
 }
 
-/// The recording of an input, made if it is not there.
+/// The path of an input's recording, which is made if it does not exist.
 pub(crate) fn recorded(input: &Input, dir: &Path, fpprof: &Path, seconds: u64) -> anyhow::Result<PathBuf> {
     let file = dir.join(format!("{}.fpprof", input.name));
     if file.exists() {

@@ -1,4 +1,4 @@
-//! A recording in memory: every sample with the address space it was taken in.
+//! A recording in memory: every sample with the address space in which it was taken.
 
 use anyhow::Context as _;
 use fpprof_analysis::modules::{FileModules, ModuleTable};
@@ -11,10 +11,10 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most bytes of stack held in memory; samples beyond are left out.
+/// The most bytes of stack held in memory; further samples are left out.
 const MAX_STACK_BYTES: usize = 1 << 30;
 
-/// What is unwound.
+/// The samples to unwind.
 #[derive(Debug)]
 pub(crate) struct Input {
     recorded: Recorded,
@@ -32,7 +32,7 @@ pub(crate) struct One {
     pub(crate) regs: [u64; 17],
     /// Address of the first copied byte.
     pub(crate) stack_start: u64,
-    /// Parts of the stack that could not be copied.
+    /// Parts of the stack that could not be copied, as offsets.
     pub(crate) holes: Vec<(u32, u32)>,
     pub(crate) space: Arc<PlacedSpace>,
 }
@@ -81,7 +81,7 @@ impl Input {
         Ok(Self { recorded, files, samples })
     }
 
-    /// The modules, none of them read.
+    /// The table of modules; none of their files is read yet.
     pub(crate) fn modules(&self) -> ModuleTable<'_> {
         self.recorded.modules(&self.files)
     }

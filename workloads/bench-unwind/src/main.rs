@@ -1,13 +1,14 @@
-//! Our unwinder beside framehop, libdw and libunwind: the same samples of real programs, the same machine, one run.
+//! Benchmarks fpprof's unwinder against framehop, libdw and libunwind: the same samples of real programs, the same
+//! machine, one run.
 //!
-//! Inputs are recorded once and kept. Every engine measures every input in a process of its own, engine after engine
-//! and then again, so that no engine has a quieter machine than another, and so that memory and first touches are its
-//! own. What is timed is CPU time of one thread: the first pass with everything that must be read and built for it, and
-//! the best of the later passes. Loading the samples is not timed.
+//! Inputs are recorded once and kept. Every engine measures every input in a process of its own, so that memory use and
+//! first touches are its own. The engines take turns, so that no engine gets a quieter machine than another. The times
+//! are CPU time of one thread: of the first pass, including everything that is read and built for it, and of the best
+//! later pass. Loading the samples is not timed.
 //!
-//! Where the time goes shows `measure` under callgrind, which counts instructions and cache misses of the passes alone:
-//! `valgrind --tool=callgrind --cache-sim=yes --toggle-collect='*Engine*::pass' fpprof-bench measure ours FILE --warm 0`;
-//! `workloads/results/unwind-limits.md` has what it said.
+//! To see where the time goes, run `measure` under callgrind, which counts instructions and cache misses of the passes
+//! alone: `valgrind --tool=callgrind --cache-sim=yes --toggle-collect='*Engine*::pass' fpprof-bench measure ours FILE
+//! --warm 0`. The results are in `workloads/results/unwind-limits.md`.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,4 +1,4 @@
-//! One engine over one input, and all engines over it by turns.
+//! Measures one engine on one input, and all engines on it in turn.
 
 use crate::clock;
 use crate::engines::{Name, Pass, make};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Passes after the first, for each process.
+/// Passes after the first, per process.
 const WARM: usize = 4;
 
 /// Measures an engine in this process.
@@ -62,7 +62,7 @@ pub(crate) fn measure(name: Name, file: &Path, hashes: Option<&Path>, warm: usiz
     })
 }
 
-/// Measures every engine over one input, each in `rounds` processes, one after the other and then again.
+/// Measures every engine on one input, each in `rounds` processes, taking turns.
 pub(crate) fn compare(input: &str, file: &Path, dir: &Path, rounds: usize) -> anyhow::Result<InputResult> {
     let mut measured: Vec<(Name, Vec<Measured>)> = Name::ALL.iter().map(|&name| (name, Vec::new())).collect();
     for round in 0..rounds.max(1) {

@@ -1,4 +1,4 @@
-//! What was measured, as JSON and as Markdown.
+//! The results as JSON and as Markdown.
 
 use crate::end_to_end::EndToEnd;
 use crate::engines::Name;
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Everything.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) cpu_model: String,
@@ -18,7 +18,7 @@ pub(crate) struct Report {
     pub(crate) end_to_end: Vec<EndToEnd>,
 }
 
-/// One input.
+/// The results for one input.
 #[derive(Debug, Serialize)]
 pub(crate) struct InputResult {
     pub(crate) name: String,
@@ -28,15 +28,15 @@ pub(crate) struct InputResult {
     pub(crate) goals: Vec<Reached>,
 }
 
-/// One engine over one input: the least of several processes.
+/// The results of one engine on one input: the minimum of several processes.
 #[derive(Debug, Serialize)]
 pub(crate) struct EngineResult {
     pub(crate) engine: Name,
     pub(crate) frames: u64,
     pub(crate) complete: u64,
-    /// Samples whose stack is frame for frame ours.
+    /// Samples whose stack equals fpprof's in every frame.
     pub(crate) same_as_ours: u64,
-    /// Samples that both call complete, and those of them whose stacks are the same.
+    /// Samples that both report as complete, and those of them with equal stacks.
     pub(crate) both_complete: u64,
     pub(crate) both_complete_same: u64,
     pub(crate) cold_s: f64,
@@ -44,9 +44,9 @@ pub(crate) struct EngineResult {
     pub(crate) cold_wall_s: f64,
     pub(crate) warm_wall_s: f64,
     pub(crate) rss_bytes: u64,
-    /// Different addresses of frames.
+    /// Number of distinct frame addresses.
     pub(crate) addresses: u64,
-    /// What every process measured, so that the spread is seen.
+    /// The measurements of every process, to show the spread.
     pub(crate) rounds: Vec<Measured>,
 }
 
@@ -79,7 +79,7 @@ impl EngineResult {
 }
 
 impl Report {
-    /// Nothing measured yet, on this machine.
+    /// Creates an empty report for this machine.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let info = std::fs::read_to_string("/proc/cpuinfo")?;
         let model = info.lines().find_map(|line| line.strip_prefix("model name")).context("/proc/cpuinfo")?;
@@ -92,7 +92,7 @@ impl Report {
         })
     }
 
-    /// Tables.
+    /// The tables.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
             "# Unwinders over the same samples\n\n{}, {} CPUs, Linux {}. CPU time of one thread, the least of several \
@@ -117,7 +117,7 @@ impl Report {
 impl InputResult {
     fn write(&self, text: &mut String) {
         let mean = self.stack_bytes / self.samples.max(1);
-        // Writing to a string does not fail, here and below.
+        // Writing to a String cannot fail, here and below.
         let _ = write!(
             text,
             "\n## {}\n\n{} samples, {mean} bytes of stack each\n\n\
@@ -129,7 +129,7 @@ impl InputResult {
         for one in &self.engines {
             let is_parallel = one.engine == Name::OursTwoThreads;
             let (cold, warm) = if is_parallel { (one.cold_wall_s, one.warm_wall_s) } else { (one.cold_s, one.warm_s) };
-            // Threads help on the wall only.
+            // Threads only reduce wall time, so that is compared.
             let (our_cold, our_warm) =
                 if is_parallel { (ours.cold_wall_s, ours.warm_wall_s) } else { (ours.cold_s, ours.warm_s) };
             let wall = if is_parallel { " (wall)" } else { "" };

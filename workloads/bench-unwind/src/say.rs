@@ -1,9 +1,9 @@
-//! What is said while it runs.
+//! Progress messages.
 
 use std::io::Write as _;
 
-/// Says one line on stderr.
+/// Prints one line to stderr.
 pub(crate) fn say(line: &str) {
-    // A closed stderr leaves nobody to tell.
+    // If stderr is closed, there is nowhere to report the error.
     let _ = writeln!(std::io::stderr(), "bench-unwind: {line}");
 }

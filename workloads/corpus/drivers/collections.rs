@@ -1,12 +1,12 @@
-//! What Rust programs spend their time on: maps, sorting, formatting, trees in boxes, calls through traits. Prints a
-//! checksum. Built as a static library with a C `main`, so that any linker can lay it out.
+//! Typical work of Rust programs: maps, sorting, formatting, boxed trees, calls through traits. Prints a checksum.
+//! Built as a static library with a C `main`, so that any linker can lay it out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
 use std::fmt::Write as _;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-/// Deterministic numbers (Marsaglia's xorshift).
+/// Deterministic pseudo-random numbers (Marsaglia's xorshift).
 struct Numbers(u64);
 
 impl Iterator for Numbers {
@@ -49,7 +49,7 @@ fn tree(depth: u32, numbers: &mut Numbers) -> Box<dyn Node> {
 
 fn words(numbers: &mut Numbers) -> u64 {
     let mut by_length: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    // A hasher without a seed: the same work in every run.
+    // A hasher without a random seed, so that every run does the same work.
     let mut counts: HashMap<String, u64, BuildHasherDefault<DefaultHasher>> = HashMap::default();
     for number in numbers.take(4000) {
         let mut word = String::new();
@@ -62,7 +62,7 @@ fn words(numbers: &mut Numbers) -> u64 {
     longest.fold(0, |sum, count| sum.wrapping_mul(31).wrapping_add(count))
 }
 
-/// `collections REPETITIONS`
+/// The usage is `collections REPETITIONS`.
 #[no_mangle]
 pub extern "C" fn main() -> c_int {
     let Some(repetitions) = std::env::args().nth(1).and_then(|word| word.parse::<u32>().ok()) else {

@@ -1,4 +1,4 @@
-//! Recording the whole machine while processes, threads and mappings come and go.
+//! Records the whole machine while processes, threads and mappings come and go.
 
 use crate::cost;
 use crate::found::Found;
@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// After this many seconds the recorder has what it needs.
+/// Seconds after which the recorder's caches are filled.
 const WARM: u64 = 20;
 const MOST_MB: f64 = 64.0;
-/// More than this is growth, MB.
+/// A larger difference counts as growth, in MB.
 const GROWTH_MB: f64 = 4.0;
 const MOST_CPU: f64 = 10.0;
 /// The programs of the storm; the kernel keeps 15 bytes of a name.
@@ -47,7 +47,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
             if at.as_secs() >= WARM && warm.is_none() {
                 warm = Some((at, mb, cpu));
             }
-            // What it does after that is its end.
+            // Later measurements are of its end phase.
             if at.as_secs() < seconds {
                 peak_mb = peak_mb.max(mb);
                 last = Some((at, mb, cpu));
@@ -84,7 +84,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(is_small && is_read && n_broken == 0, figure))
 }
 
-/// What a recording says, and what `report` costs: as text, and as JSON.
+/// The report of a recording, and the cost of `report` as text and as JSON.
 fn reports(place: &Place, recording: &str, dir: &Path) -> anyhow::Result<(Value, [cost::Cost; 2])> {
     let json = dir.join("report");
     let as_json = cost::of_fpprof(place, &["report", "--json", recording], &json)?;
@@ -92,7 +92,7 @@ fn reports(place: &Place, recording: &str, dir: &Path) -> anyhow::Result<(Value,
     Ok((serde_json::from_slice(&fs::read(&json)?)?, [as_text, as_json]))
 }
 
-/// Programs that map anywhere without end: memory, and their own code.
+/// Starts programs that map memory and their own code at random places without end.
 fn floods(place: &Place, dir: &Path) -> anyhow::Result<Vec<Ended>> {
     let program = dir.join("flood");
     compiled(&place.root.join("collector/tests/programs/flood.c"), &[], &program)?;
@@ -106,7 +106,7 @@ fn floods(place: &Place, dir: &Path) -> anyhow::Result<Vec<Ended>> {
 /// Samples of the storm's own programs, and how many of their stacks are broken.
 fn of_storm(report: &Value) -> anyhow::Result<(u64, u64)> {
     let processes = report.get("processes").and_then(Value::as_array).context("no processes")?;
-    // Others that run on this machine may have stacks that are broken in truth.
+    // Other programs on this machine may have stacks that are really broken.
     let is_ours =
         |process: &&Value| process.get("comm").and_then(Value::as_str).is_some_and(|name| OURS.contains(&name));
     let (mut samples, mut n_broken) = (0, 0);

@@ -1,4 +1,4 @@
-//! Clocks that differ: time namespaces.
+//! Clocks with an offset: time namespaces.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -8,11 +8,11 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// A clock that is eleven days ahead.
+/// Options for clocks that are more than eleven days ahead.
 const AHEAD: [&str; 6] = ["-T", "--fork", "--boottime", "1000000", "--monotonic", "1000000"];
 const BUSY: [&str; 5] = ["timeout", "2", "sh", "-c", "while :; do :; done"];
-/// The time that the recordings can have taken, seconds, on a busy machine too. What is earlier than the start counts as
-/// of the start, so that the first microsecond is left out.
+/// The time range in seconds of all samples, even on a busy machine. Samples before the start count as at the start, so
+/// the first microsecond is excluded.
 const WITHIN: &str = "0.000001..60";
 
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
@@ -34,12 +34,12 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
 
 fn recorded(command: &mut Command) -> anyhow::Result<()> {
     let output = ran(command)?;
-    // That of `timeout`, which ends the program.
+    // The exit status of `timeout`, which ends the program.
     ensure!(output.status.code() == Some(124), "{}: {}", output.status, words(&output.stderr));
     Ok(())
 }
 
-/// Samples outside of the time that the recording can have taken, and all.
+/// Samples outside the possible time range, and all samples.
 fn counted(place: &Place, file: &Path) -> anyhow::Result<(u64, u64)> {
     let report = |options: &[&str]| ran(place.fpprof().args(["report", "--json"]).args(options).arg(file));
     let all = report(&[])?;

@@ -1,6 +1,7 @@
-//! What a command costs, its children included.
+//! Measures the cost of a command, its children included.
 //!
-//! This program starts itself for that: what the kernel says of all children that have ended is then the command's alone.
+//! This program starts itself for each measurement, so that the kernel's account of all reaped children is that of the
+//! command alone.
 
 use crate::place::Place;
 use crate::process::words;
@@ -13,15 +14,15 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-/// What a command cost.
+/// The cost of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) cpu_s: f64,
-    /// The most memory that one process of it had.
+    /// The largest peak memory of any of its processes.
     pub(crate) peak_mb: f64,
 }
 
-/// Runs fpprof, with what it prints in a file, and says what that cost. It must succeed.
+/// Runs fpprof with stdout to a file, and returns its cost. It must succeed.
 pub(crate) fn of_fpprof(place: &Place, args: &[&str], stdout: &Path) -> anyhow::Result<Cost> {
     let stdout = std::fs::File::create(stdout)?;
     let mut command = place.part("cost");
@@ -33,7 +34,7 @@ pub(crate) fn of_fpprof(place: &Place, args: &[&str], stdout: &Path) -> anyhow::
     Ok(Cost { cpu_s: figures.number("cpu_s")?, peak_mb: figures.number("peak_mb")? })
 }
 
-/// The part of the process that is started for it.
+/// The main function of the measuring process.
 pub(crate) fn run(command: &[OsString]) -> anyhow::Result<ExitCode> {
     let (program, args) = command.split_first().context("no command")?;
     let status = Command::new(program).args(args).status()?;
@@ -41,7 +42,7 @@ pub(crate) fn run(command: &[OsString]) -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What all processes that this one waited for have cost, as a line of figures.
+/// The cost of all children that this process waited for, as a line of figures.
 pub(crate) fn of_children() -> anyhow::Result<String> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let cpu = usage.user_time() + usage.system_time();

@@ -1,4 +1,5 @@
-//! Recordings that are cut short, damaged, cannot be written, or lose samples: the project's own tests, with their figures.
+//! Recordings that are cut short, damaged, cannot be written, or lose samples: runs the project's own tests and
+//! collects their figures.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -62,7 +63,7 @@ pub(crate) fn faults(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(true, figure))
 }
 
-/// How many recordings of each kind.
+/// The number of recordings of each kind.
 const ROUNDS: &str = "3";
 
 pub(crate) fn balance(place: &Place) -> anyhow::Result<Found> {

@@ -1,4 +1,4 @@
-//! Tests of what is foreign: files, names and symbols.
+//! Tests with hostile input: files, names and symbols.
 
 use crate::suite::Suite;
 

@@ -1,15 +1,15 @@
-//! What came out of a measurement.
+//! The result of a measurement.
 
 /// Whether a goal is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Met,
     Missed,
-    /// Not measured here: it is neither met nor missed.
+    /// Not measured here, and so neither met nor missed.
     Elsewhere,
 }
 
-/// What came out of a measurement.
+/// The result of a measurement.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) figure: String,

@@ -1,4 +1,4 @@
-//! What fuzzing has found so far: `just fuzz` adds a line to a file for each target it has run.
+//! The results of fuzzing so far: `just fuzz` adds a line to a file for each target it runs.
 
 use crate::found::Found;
 use crate::place::Place;

@@ -4,15 +4,15 @@ use crate::found::Found;
 use crate::place::Place;
 use crate::suite::Suite;
 
-/// How it is seen whether a goal is met.
+/// How to find out whether a goal is met.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum How {
     Measured(fn(&Place) -> anyhow::Result<Found>),
     /// All of these tests pass.
     Tests(&'static [Suite]),
-    /// Another recipe measures it.
+    /// Measured by another recipe of the justfile.
     By(&'static str),
-    /// It is about something that there is not.
+    /// It concerns a feature that does not exist.
     NotBuilt,
 }
 
@@ -20,9 +20,9 @@ pub(crate) enum How {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Goal {
     pub(crate) id: &'static str,
-    /// What is done.
+    /// The test procedure.
     pub(crate) what: &'static str,
-    /// What should come out.
+    /// The expected result.
     pub(crate) goal: &'static str,
     pub(crate) how: How,
 }

@@ -1,4 +1,4 @@
-//! What fpprof is to withstand.
+//! The list of goals.
 
 use crate::goal::{Goal, How};
 use crate::{

@@ -1,8 +1,8 @@
-//! Measures what `fpprof` withstands: a table with a row for each goal, what is done to see it, what came out, and whether
-//! that is what it should be.
+//! Measures the robustness of `fpprof`: prints a table with one row per goal, with the test procedure, the result, and
+//! whether the goal is met.
 //!
-//! Each row runs the real thing now: tests of the workspace that print figures, or `fpprof` as root under a load that is
-//! made here. What cannot be measured misses its goal.
+//! Each row runs a real test now: tests of the workspace that print figures, or `fpprof` as root under a generated
+//! load. A goal that cannot be measured counts as missed.
 #![forbid(unsafe_code)]
 
 mod churn;
@@ -114,10 +114,10 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(if rows.iter().any(Row::is_missed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// One goal. What fails is told in its row: the others are still to be measured.
+/// Measures one goal. An error goes to its row, so that the other goals are still measured.
 fn measured(goal: &Goal, place: &Place) -> Row {
     let mut stderr = std::io::stderr();
-    // Nothing is to be done where even this cannot be said.
+    // If stderr is closed, there is nowhere to report the error.
     let _ = writeln!(stderr, "{}: {} ...", goal.id, goal.what);
     let began = Instant::now();
     let found = match &goal.how {

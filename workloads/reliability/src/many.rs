@@ -1,4 +1,4 @@
-//! Recording a program of many libraries, and many processes.
+//! Records a program with many libraries, and many processes.
 
 use crate::cost;
 use crate::found::Found;
@@ -24,7 +24,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let source = place.root.join("tests/programs/many_modules.c");
     compiled(&source, &["-DLIBRARY", "-shared", "-fPIC"], &library)?;
     compiled(&source, &[], &program)?;
-    // They end by themselves if this program is killed.
+    // They also end by themselves, in case this program is killed.
     let longest = (SECONDS * 3).to_string();
     let spinning: Vec<Ended> =
         (0..PROCESSES).map(|_| spawn(place.part("spin").arg(&longest))).collect::<anyhow::Result<_>>()?;

@@ -1,4 +1,4 @@
-//! Damaged files of perf's, of each kind that it writes, each imported or exported by a process of its own.
+//! Damaged perf.data files of each kind that perf writes, each imported or exported by a separate process.
 
 use crate::cost;
 use crate::found::Found;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const MOST_MB: f64 = 256.0;
-/// What lengths, offsets and counts are likely to stumble over.
+/// Extreme values for lengths, offsets and counts.
 const EXTREMES: [u64; 8] = [0, 1, 7, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX];
 
-/// The kinds of file: by what perf is told.
+/// The kinds of file, by perf's options.
 const KINDS: [(&str, &[&str]); 4] = [
     ("usual", &["-e", "cpu-clock"]),
     ("pipe", &["-e", "cpu-clock"]),
@@ -64,7 +64,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(crashes == 0.0 && slow == 0.0 && peak_mb <= MOST_MB, figure))
 }
 
-/// How an import or export of a damaged file ended.
+/// The outcome of importing or exporting a damaged file.
 #[derive(Debug)]
 enum End {
     Read,
@@ -73,7 +73,7 @@ enum End {
     Slow,
 }
 
-/// The part of the process that is started for it: it has no other children.
+/// The main function of the separate process, which has no other children.
 pub(crate) fn run(told: &[OsString]) -> anyhow::Result<()> {
     let [fpprof, n, files @ ..] = told else { anyhow::bail!("fpprof, how many, and of what files?") };
     let n: u32 = n.to_str().context("a number")?.parse()?;
@@ -86,7 +86,7 @@ pub(crate) fn run(told: &[OsString]) -> anyhow::Result<()> {
             if number >= n {
                 return Ok(ends);
             }
-            // Each file by either command.
+            // Each file is read by both commands.
             let (pair, kind) = (number / 2, number as usize / 2 % whole.len().max(1));
             let command = if number % 2 == 0 { "import" } else { "export" };
             let bytes = damaged(whole.get(kind).context("no file")?, pair);
@@ -115,7 +115,7 @@ pub(crate) fn run(told: &[OsString]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Imports or exports a file; one that shows a fault is kept.
+/// Imports or exports a file; keeps a file that reveals a fault.
 fn read_by(fpprof: &Path, command: &str, dir: &Path, number: u32, bytes: &[u8]) -> anyhow::Result<(End, Duration)> {
     let [file, out, log] = ["data", "out", "log"].map(|name| dir.join(format!("{number}.{name}")));
     fs::write(&file, bytes)?;
@@ -128,7 +128,7 @@ fn read_by(fpprof: &Path, command: &str, dir: &Path, number: u32, bytes: &[u8]) 
     let said = fs::read(&log).map(|bytes| words(&bytes))?;
     let end = match status.map(|status| status.code()) {
         Err(_) => End::Slow,
-        // The process that parses may end while the first one goes on to say so.
+        // If the parsing process dies, the first process survives and reports it, so the message is searched as well.
         Ok(_) if ["panicked", "crashed", "signal"].iter().any(|word| said.contains(word)) => End::Crashed,
         Ok(Some(0)) => End::Read,
         Ok(Some(1)) => End::Refused,
@@ -140,17 +140,17 @@ fn read_by(fpprof: &Path, command: &str, dir: &Path, number: u32, bytes: &[u8]) 
         writeln!(std::io::stderr(), "{end:?}: {}: {said}", kept.display())?;
     }
     for path in [file, out, log] {
-        // There may be no output.
+        // There may be no output file.
         let _ = fs::remove_file(path);
     }
     Ok((end, took))
 }
 
-/// A damaged copy, the same for the same number.
+/// A damaged copy; the same number gives the same damage.
 fn damaged(whole: &[u8], number: u32) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(u64::from(number));
     let mut bytes = whole.to_vec();
-    // Half of them in what stands first: the header, the attributes and the first records.
+    // Half of the mutants damage only the start of the file: the header, the attributes and the first records.
     let reach = if random.bool() { bytes.len().min(2048) } else { bytes.len() };
     for _ in 0..random.u32(1..16) {
         let at = random.usize(..reach);

@@ -1,4 +1,4 @@
-//! What is recorded of a program while another user starts programs and maps memory without end.
+//! Records a program while another user starts programs and maps memory without end.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -15,33 +15,33 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-/// What the program computes, seconds of the processor.
+/// CPU seconds that the program computes.
 const CPU_SECONDS: u64 = 10;
 const PROGRAM: &str = "computes";
-/// The user who floods: nobody.
+/// The uid that floods: nobody.
 const OTHER: u32 = 65_534;
-/// Programs, each in a file of its own, and threads that start them.
+/// Number of program files, and of threads that start them.
 const FILES: u64 = 500;
 const STARTERS: u64 = 4;
-/// The flood ends by itself if this program is killed.
+/// The flood also ends by itself, in case this program is killed.
 const LONGEST_S: &str = "600";
-/// Programs a second: more than any machine can start.
+/// Programs per second: more than any machine can start.
 const PROGRAMS: u64 = 20_000;
-/// This part of the samples a CPU second, and of complete stacks, must be left.
+/// The minimum that must remain of samples per CPU second, and of complete stacks.
 const LEAST: f64 = 0.8;
 
-/// What a recording has of the program, and of the flood.
+/// The recorded samples of the program and of the flood.
 struct Seen {
     per_cpu_s: f64,
-    /// Of its stacks, percent.
+    /// Share of its stacks that are complete, in per cent.
     complete: f64,
-    /// Samples of the other user's programs, which have numbers for names, and of those that only map.
+    /// Samples of the other user's programs, which have numbers as names, and of those that only map.
     programs: f64,
     mappings: f64,
 }
 
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
-    // The other user must be able to reach it.
+    // The other user needs access to it.
     let dir = tempfile::tempdir()?;
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
     let program = dir.path().join(PROGRAM);
@@ -60,7 +60,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(is_met && alone.complete > 99.0, figure))
 }
 
-/// Records everything while the program has its seconds of the processor.
+/// Records everything until the program has used its CPU seconds.
 fn recorded(place: &Place, dir: &Path, program: &Path) -> anyhow::Result<Seen> {
     let file = dir.join("recording");
     let mut recorder = place.fpprof();
@@ -82,7 +82,7 @@ fn recorded(place: &Place, dir: &Path, program: &Path) -> anyhow::Result<Seen> {
     })
 }
 
-/// Another user's programs, and mappings of memory and of code.
+/// Starts the other user's programs, and mappings of memory and of code.
 fn floods(place: &Place, dir: &Path) -> anyhow::Result<Vec<Ended>> {
     let (flood, own) = (dir.join("flood"), dir.join("programs"));
     compiled(&place.root.join("collector/tests/programs/flood.c"), &[], &flood)?;
@@ -107,7 +107,7 @@ fn floods(place: &Place, dir: &Path) -> anyhow::Result<Vec<Ended>> {
     all.map(|mut command| spawn(command.uid(OTHER).gid(OTHER).stdin(Stdio::null()))).collect()
 }
 
-/// Starts programs, as many as it can.
+/// Starts as many programs as possible.
 pub(crate) fn start(words: &[OsString]) -> anyhow::Result<()> {
     let (end, dir) = (Instant::now() + seconds(words)?, words.get(1).context("in which directory?")?);
     let start = |starter: u64| {

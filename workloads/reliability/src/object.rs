@@ -1,4 +1,4 @@
-//! The BPF programs and maps, as the kernel has them.
+//! The BPF programs, maps and links in the kernel.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -12,18 +12,18 @@ use std::process::Command;
 /// The kinds of objects that bpftool lists.
 pub(crate) const KINDS: [&str; 3] = ["prog", "map", "link"];
 
-/// All objects of a kind in the kernel, as bpftool tells of them; with the paths they are pinned at.
+/// All objects of a kind in the kernel, as bpftool lists them, with their pinned paths.
 pub(crate) fn all(kind: &str) -> anyhow::Result<Vec<Value>> {
     let listed = printed(Command::new("bpftool").args(["-j", "-f", kind, "show"]))?;
     Ok(serde_json::from_slice(&listed)?)
 }
 
-/// The number of an object.
+/// The id of an object.
 pub(crate) fn id(object: &Value) -> Option<u64> {
     object.get("id")?.as_u64()
 }
 
-/// The numbers of the objects that a process has open, by the name its descriptors give them.
+/// The ids of the objects that a process has open, by the field name in `fdinfo`.
 fn opened(pid: u32, name: &str) -> anyhow::Result<BTreeSet<u64>> {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo"))?.flatten();
     let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
@@ -67,7 +67,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(writes == 0 && unnamed == 0 && pinned == 0, figure))
 }
 
-/// The numbers of all objects, by kind.
+/// The ids of all objects, by kind.
 pub(crate) fn numbers() -> anyhow::Result<BTreeSet<(&'static str, u64)>> {
     let mut numbers = BTreeSet::new();
     for kind in KINDS {

@@ -1,11 +1,11 @@
-//! What is measured, and where.
+//! The program under test and its environment.
 
 use anyhow::{Context as _, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How much is done.
+/// Sizes of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) storm_seconds: u64,
@@ -13,13 +13,13 @@ pub(crate) struct Sizes {
     pub(crate) mutants: u32,
 }
 
-/// The program under test and the folders.
+/// The program under test and the directories.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) fpprof: PathBuf,
     /// This program, which is started again for parts of a measurement.
     this: PathBuf,
-    /// The project's sources.
+    /// The root of the project's sources.
     pub(crate) root: PathBuf,
     pub(crate) target: PathBuf,
     pub(crate) sizes: Sizes,
@@ -29,7 +29,7 @@ impl Place {
     pub(crate) fn new(fpprof: Option<&Path>, sizes: Sizes) -> anyhow::Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "this needs root, as all that records the whole machine");
         let this = std::env::current_exe()?;
-        // It is in `release`, or another profile's folder, of the target directory.
+        // The program is in the folder of a cargo profile, such as `release`, in the target directory.
         let target = this.ancestors().nth(2).context("this program has no target directory")?.to_owned();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("no sources")?.to_owned();
         let fpprof = fpprof.map_or_else(|| target.join("release/fpprof"), Path::to_owned);
@@ -38,7 +38,7 @@ impl Place {
         Ok(Self { fpprof, this, root, target, sizes })
     }
 
-    /// A directory that goes when it is no longer needed.
+    /// A temporary directory, removed on drop.
     pub(crate) fn dir(&self) -> anyhow::Result<tempfile::TempDir> {
         Ok(tempfile::tempdir_in(self.target.join("reliability"))?)
     }
@@ -51,7 +51,7 @@ impl Place {
         Command::new(&self.fpprof)
     }
 
-    /// This program as a part of a measurement; its words follow.
+    /// A command that runs this program as a part of a measurement; the caller adds the arguments.
     pub(crate) fn part(&self, name: &str) -> Command {
         let mut command = Command::new(&self.this);
         command.args(["--part", name, "--"]);

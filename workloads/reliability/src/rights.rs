@@ -1,4 +1,4 @@
-//! What the recorder may do, and whom it may look into.
+//! The rights of the recorder, and which processes it may inspect.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -12,11 +12,11 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// The capabilities of a recorder that has begun: `DAC_READ_SEARCH`, `KILL`, `IPC_LOCK`, `SYS_PTRACE`, `SYSLOG`, `PERFMON`,
+/// The capabilities of a started recorder: `DAC_READ_SEARCH`, `KILL`, `IPC_LOCK`, `SYS_PTRACE`, `SYSLOG`, `PERFMON`,
 /// `BPF`, `CHECKPOINT_RESTORE`.
 const NEEDED: u64 = 0x01c4_0008_4024;
 
-/// A process and all that come from it.
+/// A process and all its descendants.
 fn family(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -42,7 +42,7 @@ pub(crate) fn of_the_recorder(place: &Place) -> anyhow::Result<Found> {
     let mut found = BTreeSet::new();
     for pid in processes {
         for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
-            // It may have ended.
+            // The thread may have ended.
             let Ok(status) = fs::read_to_string(thread.path().join("status")) else { continue };
             let mask = |name: &str| -> anyhow::Result<u64> {
                 Ok(u64::from_str_radix(&field(&status, name).context("capabilities")?, 16)?)

@@ -1,4 +1,4 @@
-//! A ring that cannot hold what is asked for.
+//! A ring buffer that is too small for a requested sample.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -23,7 +23,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let report = printed(place.fpprof().args(["report", "--json"]).arg(&file))?;
     let report: serde_json::Value = serde_json::from_slice(&report)?;
     let n = |key: &str| report.get(key).and_then(serde_json::Value::as_u64).unwrap_or_default();
-    // The command is ended by `timeout`, whose status is passed on.
+    // `timeout` ends the command, and its exit status is passed on.
     let is_met = status.code() == Some(124) && n("recorded") > 0;
     let figure = format!("refused, {needed} bytes asked for; with these {} samples recorded", n("recorded"));
     Ok(Found::new(is_met, figure))

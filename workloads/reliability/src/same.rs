@@ -1,4 +1,4 @@
-//! The same recording gives the same bytes.
+//! Checks that the same recording gives the same output bytes.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -7,7 +7,7 @@ use crate::suite::{Suite, run};
 use anyhow::ensure;
 use std::process::Command;
 
-/// What is made of a recording.
+/// The outputs to compare.
 const OUTPUTS: [(&str, &[&str]); 5] = [
     ("report", &["report"]),
     ("JSON", &["report", "--json"]),
@@ -16,7 +16,7 @@ const OUTPUTS: [(&str, &[&str]); 5] = [
     ("folded", &["export", "--format", "folded", "-o", "-"]),
 ];
 
-/// An order that threads decide is another one in some runs only.
+/// Number of runs: an order that depends on threads differs in some runs only.
 const TIMES: usize = 6;
 
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {

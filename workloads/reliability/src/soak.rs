@@ -1,4 +1,4 @@
-//! Recording the whole machine for long, while programs are started, replaced and deleted.
+//! Records the whole machine for a long time, while programs are started, replaced and deleted.
 
 use crate::cost;
 use crate::found::Found;
@@ -16,16 +16,16 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Programs that are replaced in a second.
+/// Programs replaced per second.
 const UPGRADES: u64 = 10;
-/// One that computes for some 20 ms.
+/// A shell script that computes for some 20 ms.
 const WORK: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
-/// What this part of the time takes is not looked at: caches fill up.
+/// Share of the time that is ignored at the start, while caches fill up.
 const WARM_PART: f64 = 0.25;
 const MOST_MB_AN_HOUR: f64 = 1.0;
 const MOST_MB: f64 = 64.0;
 
-/// The recorder at one time.
+/// The recorder's figures at one time.
 struct Seen {
     hours: f64,
     mb: f64,
@@ -90,21 +90,21 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(is_flat && n("unaccounted") == 0 && peak_mb <= MOST_MB, figure))
 }
 
-/// Open descriptors of the recorder, without those of files that still exist outside of `dir`: it keeps one of every program
-/// and library that runs on the machine.
+/// Open descriptors of the recorder, excluding existing files outside `dir`: it keeps one for every program and library
+/// that runs on the machine.
 fn descriptors(pid: u32, dir: &Path) -> std::io::Result<usize> {
     let targets = fs::read_dir(format!("/proc/{pid}/fd"))?.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     Ok(targets.filter(|target| target.starts_with(dir) || !target.is_file()).count())
 }
 
-/// Growth in MB an hour: the line with the least squares.
+/// Growth in MB per hour, by least squares.
 fn slope(seen: &[Seen]) -> f64 {
     let mean = |of: &dyn Fn(&Seen) -> f64| seen.iter().map(of).sum::<f64>() / seen.len() as f64;
     let (hours, mb) = (mean(&|seen| seen.hours), mean(&|seen| seen.mb));
     mean(&|seen| (seen.hours - hours) * (seen.mb - mb)) / mean(&|seen| (seen.hours - hours).powi(2))
 }
 
-/// Starts a program from a file that is new each time, and deletes it while it runs.
+/// Starts a program from a new file each time, and deletes the file while the program runs.
 pub(crate) fn upgrade(words: &[OsString]) -> anyhow::Result<()> {
     let (begun, lasts) = (Instant::now(), seconds(words)?);
     let dir = Path::new(words.get(1).context("in which directory?")?);

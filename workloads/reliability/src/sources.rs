@@ -1,4 +1,4 @@
-//! What the sources say of themselves.
+//! Goals that are checked in the sources.
 
 use crate::found::Found;
 use crate::place::Place;

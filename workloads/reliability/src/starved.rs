@@ -1,4 +1,4 @@
-//! A recorder that has to share its processors with many programs that compute.
+//! A recorder that shares its CPUs with many CPU-bound programs.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SPINNERS: usize = 100;
-/// Ends by itself if this program is killed.
+/// Also ends by itself, in case this program is killed.
 const SPIN: &str = "while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done";
 const SECONDS: u64 = 20;
 
@@ -31,7 +31,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(is_met, format!("{}; with `-r 1`: {}", plain.words, realtime.words)))
 }
 
-/// What became of a recording.
+/// The outcome of a recording.
 struct Recorded {
     words: String,
     fired: u64,

@@ -1,4 +1,4 @@
-//! Recorders that are told to end at any instant.
+//! Recorders that are stopped at any time.
 
 use crate::found::Found;
 use crate::object;
@@ -12,10 +12,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const TIMES: u32 = 100;
-/// They are told within this time of their start.
+/// The longest time between start and stop signal.
 const LONGEST: Duration = Duration::from_secs(2);
 const MOST: Duration = Duration::from_secs(2);
-/// One that takes longer than this is killed.
+/// A recorder that takes longer to end is killed.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
@@ -41,14 +41,14 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     }
     let mut left = object::numbers()?;
     left.retain(|object| !before.contains(object));
-    // The kernel takes objects apart in its own time, and what others loaded meanwhile is theirs until they end.
+    // The kernel frees objects asynchronously, and objects of other programs remain until those end.
     let told = Instant::now();
     while !left.is_empty() && told.elapsed() < Duration::from_secs(60) {
         sleep(Duration::from_secs(1));
         let now = object::numbers()?;
         left.retain(|object| now.contains(object));
     }
-    // 0 and 1: with samples and without; the signal itself: before the recorder knew what to do with it.
+    // 0 and 1: with and without samples; the signal itself: before the recorder installed its handler.
     let is_expected = |end: &str| ["status 0", "status 1", "signal 15"].contains(&end);
     let ended: Vec<String> = ends.iter().map(|(end, n)| format!("{n} with {end}")).collect();
     let figure = format!(

@@ -1,4 +1,4 @@
-//! The load of the storm: processes, threads and mappings, each by a thread of its own and at a rate of its own.
+//! The load of the storm: processes, threads and mappings, each in a thread of its own and at its own rate.
 
 use anyhow::Context as _;
 use std::ffi::OsString;
@@ -8,21 +8,21 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Programs started and threads ended in a second, if the machine can.
+/// Programs started and threads ended per second, if the machine can.
 const PROGRAMS: u64 = 2_000;
 const THREADS: u64 = 1_000;
-/// Programs are started by so many threads.
+/// Number of threads that start programs.
 const STARTERS: u64 = 2;
-/// Larger than whatever the allocator keeps: each is a mapping of its own.
+/// Larger than what the allocator caches, so that each is a mapping of its own.
 const MAPPING: usize = 64 << 20;
 
-/// The first of a part's words.
+/// The first argument of a part: its duration in seconds.
 pub(crate) fn seconds(words: &[OsString]) -> anyhow::Result<Duration> {
     let seconds = words.first().and_then(|word| word.to_str()).context("how many seconds?")?;
     Ok(Duration::from_secs(seconds.parse()?))
 }
 
-/// Does something so often a second; what was missed is not made up for. Gives how often it was done.
+/// Calls `work` at a rate per second until `end`; missed calls are not made up for. Returns the number of calls.
 pub(crate) fn at_rate(rate: u64, end: Instant, mut work: impl FnMut() -> std::io::Result<()>) -> std::io::Result<u64> {
     let (step, mut next, mut n) = (Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX), Instant::now(), 0);
     while Instant::now() < end {
@@ -34,7 +34,7 @@ pub(crate) fn at_rate(rate: u64, end: Instant, mut work: impl FnMut() -> std::io
     Ok(n)
 }
 
-/// The storm, for so many seconds.
+/// Runs the storm for the given number of seconds.
 pub(crate) fn run(words: &[OsString]) -> anyhow::Result<()> {
     let (begun, lasts) = (Instant::now(), seconds(words)?);
     let end = begun + lasts;
@@ -64,7 +64,7 @@ pub(crate) fn run(words: &[OsString]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process that works a little each second.
+/// Works a little every second.
 pub(crate) fn spin(words: &[OsString]) -> anyhow::Result<()> {
     let end = Instant::now() + seconds(words)?;
     while Instant::now() < end {

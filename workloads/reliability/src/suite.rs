@@ -1,4 +1,4 @@
-//! Tests of the workspace, and the figures they print.
+//! Runs tests of the workspace, and collects the figures they print.
 
 use crate::found::Found;
 use crate::place::Place;
@@ -7,21 +7,21 @@ use anyhow::{Context as _, ensure};
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Tests of some test programs.
+/// Tests of some test binaries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Suite {
-    /// Which programs, as cargo's options.
+    /// The test binaries, as cargo options.
     pub(crate) programs: &'static [&'static str],
-    /// The functions, each of which must be there.
+    /// The test functions, each of which must exist.
     pub(crate) tests: &'static [&'static str],
 }
 
-/// What tests printed behind the word `figures`: names and values.
+/// Figures that tests printed after the word `figures`: names and values.
 #[derive(Debug, Default)]
 pub(crate) struct Figures(BTreeMap<String, String>);
 
 impl Figures {
-    /// What stands before figures.
+    /// The prefix of lines with figures.
     pub(crate) const MARK: &'static str = "figures";
 
     pub(crate) fn number(&self, name: &str) -> anyhow::Result<f64> {
@@ -34,24 +34,24 @@ impl Figures {
     }
 }
 
-/// The figures in what was printed.
+/// Parses the figures in the output of tests.
 pub(crate) fn figures(said: &str) -> Figures {
     let lines = said.lines().filter_map(|line| line.strip_prefix(Figures::MARK)?.strip_prefix(' '));
     let pairs = lines.flat_map(|line| line.split(' ').filter_map(|pair| pair.split_once('=')));
     Figures(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// What tests said.
+/// The result of running tests.
 #[derive(Debug)]
 pub(crate) struct Tested {
-    /// The tests that were asked for, those that passed, and the names of the others.
+    /// The numbers of requested and passed tests, and the names of the others.
     pub(crate) asked: usize,
     pub(crate) passed: usize,
     pub(crate) others: Vec<&'static str>,
     pub(crate) said: String,
 }
 
-/// Runs tests to their end, with the figures they print.
+/// Runs tests to their end, and collects their figures.
 pub(crate) fn run(place: &Place, suites: &[Suite], environment: &[(&str, &str)]) -> anyhow::Result<Tested> {
     let mut tested = Tested { asked: 0, passed: 0, others: Vec::new(), said: String::new() };
     for suite in suites {
@@ -67,7 +67,7 @@ pub(crate) fn run(place: &Place, suites: &[Suite], environment: &[(&str, &str)])
         ]);
         command.args(suite.programs).arg("--").args(["--show-output", "--format", "pretty"]).args(suite.tests);
         command.current_dir(&place.root).envs(environment.iter().copied());
-        // This program was started by cargo, too; what that says of it is not for the tests.
+        // This program was started by cargo, too; its variables must not reach the tests.
         command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_PKG_NAME");
         let output = ran(&mut command)?;
         let said = format!("{}\n{}", words(&output.stdout), words(&output.stderr));
@@ -77,7 +77,7 @@ pub(crate) fn run(place: &Place, suites: &[Suite], environment: &[(&str, &str)])
         tested.asked += suite.tests.len();
         tested.passed += passed.len();
         if !others.is_empty() {
-            // Why they failed is in what they said.
+            // Their output says why they failed.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
         }
         tested.others.extend(others);
@@ -86,10 +86,10 @@ pub(crate) fn run(place: &Place, suites: &[Suite], environment: &[(&str, &str)])
     Ok(tested)
 }
 
-/// Whether a test has run, and passed wherever one of that name is.
+/// Whether a test ran, and every test with that name passed.
 fn has_passed(said: &str, name: &str) -> bool {
     let results = said.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
-    // Some tests stand with a remark: `name - should panic`.
+    // Some test names have a suffix: `name - should panic`.
     let own_name = |path: &str| path.split(" - ").next().and_then(|path| path.rsplit("::").next()) == Some(name);
     let mut ends = results.filter(|(path, _)| own_name(path)).map(|(_, end)| end.trim_end().ends_with("ok")).peekable();
     ends.peek().is_some() && ends.all(|is_ok| is_ok)
@@ -100,14 +100,14 @@ impl Tested {
         self.others.is_empty()
     }
 
-    /// How many passed, and which did not.
+    /// The number of passed tests, and the names of the failed ones.
     pub(crate) fn words(&self) -> String {
         let failed = if self.is_good() { String::new() } else { format!("; not: {}", self.others.join(", ")) };
         format!("{} of {} tests pass{failed}", self.passed, self.asked)
     }
 }
 
-/// A row that is tests only.
+/// The row of a goal that consists of tests only.
 pub(crate) fn all_pass(place: &Place, suites: &[Suite]) -> anyhow::Result<Found> {
     let tested = run(place, suites, &[])?;
     Ok(Found::new(tested.is_good(), tested.words()))

@@ -1,10 +1,10 @@
-//! What is printed.
+//! The printed table.
 
 use crate::found::{Found, Verdict};
 use crate::goal::Goal;
 use std::fmt::Write as _;
 
-/// A goal and what was found.
+/// A goal and its result.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) goal: Goal,
@@ -17,7 +17,7 @@ impl Row {
     }
 }
 
-/// The rows as Markdown, and how many of them are as they should be.
+/// The rows as Markdown, and the number of goals that are met.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text =
         String::from("| goal | what is done | what it should be | measured | met |\n|---|---|---|---|---|\n");
@@ -28,7 +28,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             Verdict::Elsewhere => "–",
         };
         let cells = [goal.id, goal.what, goal.goal, &found.figure, met].map(|cell| cell.replace('|', "\\|"));
-        // Writing to a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     let of = |verdict| rows.iter().filter(|row| row.found.verdict == verdict).count();

@@ -1,4 +1,4 @@
-//! Frames of unusual shape, and wrong or missing information about them.
+//! Frames of unusual shape, and wrong or missing unwind information.
 
 use super::words::{
     CLANG, COMPLETE, GCC, USUAL, WITH_FP, WITH_LEAF_FP, all, begins, broken, nearly_all, one, skips_caller, truncated,

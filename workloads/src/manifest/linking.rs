@@ -6,7 +6,7 @@ use crate::{Chain, Frame, Part, Program};
 
 const CHAIN: &[Frame] = &[Named("burn"), Named("mid"), Named("outer"), Named("main")];
 const COMPLETE_CHAIN: &[Chain] = &[nearly_all(CHAIN, &[], &[begins(CHAIN, COMPLETE)])];
-/// What tells is how many there are below the C library, where its functions have names.
+/// The number of frames below the C library, whose functions have names, identifies the chain.
 const NAMELESS_UP_TO_LIBC: &[Frame] = &[Any, Any, Any, Any, Named("__libc_start_call_main")];
 const NAMELESS: &[Frame] = &[Any, Any, Any, Any, Any];
 
@@ -15,7 +15,7 @@ const fn library(output: &'static str, flags: &'static [&'static str]) -> Part {
 }
 
 const IN_STUB: &[Frame] = &[Named("plt_nothing@plt"), Named("outer"), Named("main")];
-/// Beyond the trampoline, which has saved what it will give back.
+/// The frames after the trampoline, which has saved the registers it will restore.
 const RESOLVING: &[Frame] = &[Any, Many, Any, Named("outer_lazy"), Named("main")];
 const PLT_LIBRARY: Part = library("libplt.so", &["-fPIC", "-shared", "-DNAME=plt"]);
 const PLT_FLAGS: &[&str] = &["-Wl,-z,lazy", "-Wl,-rpath,$ORIGIN", "-L.", "-lplt"];

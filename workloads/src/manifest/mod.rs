@@ -1,4 +1,4 @@
-//! The programs, by what makes their stacks hard.
+//! The programs, grouped by what makes their stacks hard to unwind.
 
 mod frames;
 mod linking;

@@ -1,11 +1,11 @@
-//! What the system and run-time libraries do to stacks.
+//! Effects of the system and of run-time libraries on stacks.
 
 use super::words::{COMPLETE, USUAL, WITH_LEAF_FP, all, begins, nearly_all, one, truncated};
 use crate::Frame::{Any, Many, Named, Repeated};
 use crate::{Chain, Frame, Program};
 
 const LONGJMP: &[Frame] = &[Named("burn"), Repeated("recurse", 8), Named("outer"), Named("main")];
-/// Starting a process takes its share.
+/// A lower share, since starting processes takes part of the time.
 const IN_CHILD: &[Chain] = &[Chain {
     truth: &[Named("burn"), Named("in_child"), Named("main")],
     least_percent: 25,
@@ -13,7 +13,7 @@ const IN_CHILD: &[Chain] = &[Chain {
     dwarf: &[begins(&[Named("burn"), Named("in_child"), Named("main")], COMPLETE)],
 }];
 const IN_VDSO: &[Frame] = &[Many, Named("__vdso_clock_gettime"), Any, Named("ask"), Named("main")];
-/// What throws is one frame: compilers give the cold half of a function a name of its own.
+/// The throwing function is `Any`: compilers give the cold part of a function a name of its own.
 const THROWN: &[Frame] = &[Many, Any, Repeated("recurse", 8), Named("outer"), Named("main")];
 const ENDLESS: &[Frame] = &[Named("recurse")];
 
@@ -66,7 +66,7 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[Named("burn"), Named("coroutine"), Any],
             &[],
             // The return address is the first instruction of `__start_context`, and glibc has no row for the address
-            // before it: its code tells it.
+            // before it; the instruction bytes identify it.
             &[all(&[Named("burn"), Named("coroutine"), Any], COMPLETE)],
         )],
         ..USUAL

@@ -1,4 +1,4 @@
-//! What rustc makes of recursion, closures, generics, panics and threads.
+//! Stacks of rustc's recursion, closures, generics, panics and threads.
 
 use super::words::{COMPLETE, RUSTC, USUAL, begins, one};
 use crate::Frame::{Any, Many, Named, Repeated};
@@ -9,16 +9,16 @@ const OUTER: Frame = Named("program::outer");
 const MAIN: Frame = Named("program::main");
 
 const DEEP: &[Frame] = &[BURN, Repeated("program::recurse", 64), OUTER, MAIN];
-/// Without optimisation even a loop calls functions.
+/// Without optimisation even a loop calls functions, hence `Many`.
 const DEEP_O0: &[Frame] = &[Many, BURN, Repeated("program::recurse", 64), OUTER, MAIN];
 const CLOSURE: &[Frame] = &[BURN, Named("program::outer::{{closure}}"), Named("program::call"), OUTER, MAIN];
 const SMALL_AND_LARGE: &[Frame] = &[BURN, Named("program::generic"), OUTER, MAIN];
-/// The machinery of the standard library and of the unwinder lies between, and differs from version to version.
+/// The functions of the standard library and of the unwinder in between differ from version to version.
 const PANIC: &[Frame] = &[Many, Repeated("program::raise", 8), Many, OUTER, MAIN];
 const PANIC_ANY: &[Frame] = &[Many, OUTER, MAIN];
 const THREAD: &[Frame] = &[BURN, Named("program::on_thread"), Any, Many];
 
-/// Frame pointers, in the program itself; the standard library has none.
+/// Frame pointers in the program itself; the standard library has none.
 const WITH_FP: &[&str] = &["-C", "force-frame-pointers=yes"];
 const UNOPTIMISED: &[&str] = &["-C", "opt-level=0"];
 

@@ -1,4 +1,4 @@
-//! What binutils say of a file.
+//! Inspects a file with binutils.
 
 use fpprof_workloads::{Program, build};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// A built file.
 pub(crate) struct Binary {
     path: PathBuf,
-    /// Kept as long as the file is looked at.
+    /// The directory is kept as long as the file is in use.
     _directory: Option<TempDir>,
 }
 
@@ -25,14 +25,14 @@ impl Binary {
         Self { path: build(program, directory.path()).unwrap(), _directory: Some(directory) }
     }
 
-    /// What a tool prints about the file.
+    /// The output of a tool for the file.
     pub(crate) fn tool(&self, tool: &str, flags: &[&str]) -> String {
         let output = Command::new(tool).args(flags).arg(&self.path).output().unwrap();
         assert!(output.status.success(), "{tool} {flags:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Functions by their demangled names.
+    /// Addresses of functions by their demangled names.
     pub(crate) fn functions(&self) -> BTreeMap<String, u64> {
         let table = self.tool("nm", &["--demangle", "--defined-only"]);
         let function = |line: &str| {
@@ -54,7 +54,7 @@ impl Binary {
         instructions
     }
 
-    /// Whether a function has a row in one of the sections `.eh_frame` and `.debug_frame`.
+    /// Whether a function has a row in the section `.eh_frame` or `.debug_frame`.
     pub(crate) fn has_rows(&self, function: &str, section: &str) -> bool {
         let address = self.functions()[function];
         self.rows_of(section).iter().any(|(range, _)| range.contains(&address))

@@ -1,4 +1,4 @@
-//! That a program holds what it is about, whatever the compiler's version.
+//! Tests that a program contains its construct, whatever the compiler's version.
 
 use crate::binary::Binary;
 use crate::program;
@@ -11,7 +11,7 @@ fn pushes_frame_pointer(instructions: &[String]) -> bool {
     instructions.iter().any(|instruction| instruction.starts_with("push") && instruction.ends_with("%rbp"))
 }
 
-/// Check that frame pointers are where the manifest relies on them, and missing in leaf functions only.
+/// Check that frame pointers are where the manifest relies on them, and missing only in leaf functions.
 #[test]
 fn frame_pointers_are_as_stated() {
     for name in ["leaf", "noreturn", "big_frame", "realigned", "tail_call", "no_cfi", "wrong_cfi", "endless_cfi"] {
@@ -28,7 +28,7 @@ fn frame_pointers_are_as_stated() {
     assert!(!pushes_frame_pointer(&built("no_eh_frame_hdr").instructions("mid")), "without the flag there are none");
 }
 
-/// Check that the call of a noreturn function is the last instruction, and that the next function begins behind it.
+/// Check that the call of a noreturn function is the last instruction, and that the next function begins after it.
 #[test]
 fn noreturn_call_is_last() {
     let binary = built("noreturn");
@@ -40,7 +40,7 @@ fn noreturn_call_is_last() {
     assert!(rows.contains(&format!("..{next:016x}")), "no padding between the two: {rows}");
 }
 
-/// Check that `tailcaller` jumps.
+/// Check that `tailcaller` ends in a jump.
 #[test]
 fn tail_call_is_a_jump() {
     let instructions = built("tail_call").instructions("tailcaller");
@@ -49,14 +49,14 @@ fn tail_call_is_a_jump() {
     assert!(!instructions.iter().any(|instruction| instruction.contains("call")), "{instructions:?}");
 }
 
-/// Check that the CFA of `realigned` is an expression while it calls.
+/// Check that the CFA of `realigned` is an expression at its calls.
 #[test]
 fn realigned_has_an_expression() {
     let rows = built("realigned").rows("realigned");
     assert!(rows.lines().any(|row| row.split_whitespace().nth(1) == Some("exp")), "{rows}");
 }
 
-/// Check which assembly has rows, and that they are what they should be.
+/// Check which assembly functions have rows, and that these are as stated.
 #[test]
 fn assembly_has_the_rows_stated() {
     let binary = built("no_cfi");
@@ -67,7 +67,7 @@ fn assembly_has_the_rows_stated() {
     assert!(binary.tool("readelf", &["--debug-dump=frames", "--wide"]).contains("DW_OP_skip: -3"));
 }
 
-/// Check where the rows are in the programs that are about that.
+/// Check which section has the rows, in the programs that are about that.
 #[test]
 fn rows_are_in_the_sections_stated() {
     let binary = built("no_eh_frame_hdr");
@@ -82,7 +82,7 @@ fn rows_are_in_the_sections_stated() {
     assert!(section.split_whitespace().any(|word| word == "C"), "{section}");
 }
 
-/// Check the kind of file of the programs that are about that.
+/// Check the file type of the programs that are about that.
 #[test]
 fn files_are_linked_as_stated() {
     let has = |name: &str, wanted: &[&str], unwanted: &[&str]| {
@@ -98,7 +98,7 @@ fn files_are_linked_as_stated() {
     has("no_pie", &["EXEC (", "INTERP"], &[]);
     has("static_no_pie", &["EXEC (", ".eh_frame"], &["INTERP", "GNU_EH_FRAME"]);
     has("static_pie", &["DYN (", "Flags: PIE"], &["INTERP"]);
-    // What the manifest says of musl is so because its start code has no rows.
+    // What the manifest states for musl depends on its start code having no rows.
     has("musl", &["INTERP", "ld-musl-x86_64.so.1"], &[]);
     has("musl_static", &[], &["INTERP", "GLIBC"]);
     has("stripped", &[".dynsym"], &[".symtab"]);

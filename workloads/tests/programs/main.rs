@@ -1,4 +1,4 @@
-//! That every program builds, runs, and holds the construct it is about.
+//! Tests that every program builds, runs, and contains its construct.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod binary;
@@ -45,7 +45,7 @@ fn builds_and_runs(program: &'static Program, compiler: Compiler) {
     }
     let mut run = Command::new(&built);
     if program.name == "pid_reuse" {
-        // It chooses process ids: in a namespace of its own, not those of everybody.
+        // It chooses process ids, so it needs a pid namespace of its own.
         run = Command::new("unshare");
         run.args(["--pid", "--fork"]).arg(&built);
     }
@@ -54,7 +54,7 @@ fn builds_and_runs(program: &'static Program, compiler: Compiler) {
     assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{} {compiler:?}: {output:?}", program.name);
 }
 
-/// Check that a program refuses a time it can't run for, rather than running for ever.
+/// Check that a program refuses an invalid time, rather than running forever.
 #[test]
 fn programs_refuse_other_times() {
     let directory = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn programs_refuse_other_times() {
     }
 }
 
-/// Check that names are unique, that every chain says something, and that every source is built into some program.
+/// Check that names are unique, that every chain states something, and that every source is built into some program.
 #[test]
 fn the_manifest_is_complete() {
     let names: BTreeSet<&str> = programs().iter().map(|program| program.name).collect();
@@ -80,8 +80,8 @@ fn the_manifest_is_complete() {
     }
     for program in programs() {
         assert!(!program.chains.is_empty() && !program.parts.is_empty(), "{}", program.name);
-        // A chain may be a part of another. Less than that says nothing; programs that start others spend much of their
-        // time elsewhere.
+        // A chain may be a part of another. A lower sum would be no test; programs that start others spend much of
+        // their time elsewhere.
         let percent: u32 = program.chains.iter().map(|chain| u32::from(chain.least_percent)).sum();
         assert!(percent >= 20, "{}", program.name);
         for chain in program.chains {
@@ -91,7 +91,7 @@ fn the_manifest_is_complete() {
     }
 }
 
-/// Every function of a chain is one of the program, so that no name is wrong for ever.
+/// Checks that every function of a chain exists in the program, so that no misspelt name goes unnoticed.
 fn assert_named_functions_exist(program: &'static Program, built: &Path) {
     let files = program.parts.iter().map(|part| Binary::new(&built.with_file_name(part.output)));
     let functions: BTreeSet<String> = files.flat_map(|file| file.functions().into_keys()).collect();
@@ -100,7 +100,7 @@ fn assert_named_functions_exist(program: &'static Program, built: &Path) {
         Frame::Any | Frame::Many => None,
     });
     for name in named.chain(program.never.iter().copied()) {
-        // A stub is named for the function it leads to; the vDSO is the kernel's.
+        // A stub has the name of its target; the vDSO belongs to the kernel.
         let function = name.strip_suffix("@plt").unwrap_or(name);
         assert!(functions.contains(function) || name.starts_with("__vdso_"), "{}: {name}", built.display());
     }

@@ -23,7 +23,7 @@ fn found<'a>(goals: &'a [Goal], beginning: &str) -> &'a Goal {
     goals.iter().find(|goal| goal.goal.starts_with(beginning)).expect("a goal of that name")
 }
 
-/// Check that the median of the rounds decides, and that a loss in one round is a loss of all, with its cause.
+/// Check that the median of the rounds decides, and that a loss in any round counts and is reported with its cause.
 #[test]
 fn rounds_decide() {
     let runs = vec![
@@ -46,7 +46,7 @@ fn rounds_decide() {
     assert_eq!((verdict("end of the command"), verdict("start")), (Some(true), Some(true)));
 }
 
-/// Check that what was not measured is neither reached nor missed, and that one pair of runs decides nothing.
+/// Check that a goal without measurements is neither reached nor missed, and that one pair of runs decides nothing.
 #[test]
 fn nothing_is_made_up() {
     let none = GoalRuns { rounds: 1, seconds: 5, runs: Vec::new(), rustc: None };
@@ -59,7 +59,7 @@ fn nothing_is_made_up() {
     assert_eq!(found(&goals, "slow-down").is_reached, None);
 }
 
-/// Check that a slow-down beyond the interval is told, unless the nanoseconds of the program explain it.
+/// Check that a slow-down beyond the interval is reported, unless the time of the BPF program explains it.
 #[test]
 fn slow_downs_are_explained() {
     let iops = [(100.0, 101.0), (100.0, 101.1), (100.0, 100.9)];

@@ -1,4 +1,4 @@
-//! libdw and libunwind.
+//! The engines libdw and libunwind.
 
 use super::name::{Engine, MAX_DEPTH, Name, Pass};
 use crate::load::Input;

@@ -1,4 +1,4 @@
-//! framehop, as its documentation says: one unwinder for each list of modules, one cache.
+//! The engine framehop, used as documented: one unwinder per list of modules, one cache.
 
 use super::name::{Engine, MAX_DEPTH, Pass};
 use crate::load::{Input, One};
@@ -11,18 +11,18 @@ use framehop::{ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwin
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Largest section read.
+/// Largest section that is read, in bytes.
 const MAX_SECTION_BYTES: u64 = 256 << 20;
 
 pub(crate) struct Framehop<'a> {
     modules: ModuleTable<'a>,
-    /// Sections by file, shared between spaces.
+    /// Sections by file, shared between address spaces.
     sections: HashMap<FileIx, Option<Sections>>,
     unwinders: HashMap<u32, UnwinderX86_64<Bytes, MayAllocateDuringUnwind>>,
     cache: CacheX86_64<MayAllocateDuringUnwind>,
 }
 
-/// What framehop wants of a file.
+/// The sections and addresses that framehop needs of a file.
 #[derive(Clone)]
 struct Sections {
     base_svma: u64,
@@ -43,7 +43,7 @@ impl<'a> Framehop<'a> {
         }
     }
 
-    /// The unwinder with the modules of a sample's space.
+    /// Prepares the unwinder with the modules of a sample's address space.
     fn prepare(&mut self, one: &One) {
         let id = one.space.space.id();
         if self.unwinders.contains_key(&id) {

@@ -1,4 +1,4 @@
-//! Making an engine by its name.
+//! Creates an engine by its name.
 
 use super::external::Asked;
 use super::framehop::Framehop;
@@ -6,7 +6,7 @@ use super::name::{Engine, Name};
 use super::ours::Ours;
 use crate::load::Input;
 
-/// An engine that has done nothing yet.
+/// Creates an engine with empty caches.
 pub(crate) fn make(name: Name, input: &Input) -> anyhow::Result<Box<dyn Engine + '_>> {
     Ok(match name {
         Name::Ours => Box::new(Ours::new(input, 1)),

@@ -1,4 +1,4 @@
-//! The unwinders.
+//! The unwinders under test.
 
 mod external;
 mod framehop;

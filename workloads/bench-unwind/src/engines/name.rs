@@ -1,19 +1,19 @@
-//! Which unwinders there are, and what they are asked.
+//! The engines, and the interface they implement.
 
 use crate::load::Input;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// Most frames of a stack, for every engine.
+/// The most frames of a stack, for every engine.
 pub(crate) const MAX_DEPTH: u32 = 1024;
 
 /// An engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Name {
-    /// Ours, one thread.
+    /// fpprof's unwinder, one thread.
     Ours,
-    /// Ours, two threads.
+    /// fpprof's unwinder, two threads.
     OursTwoThreads,
     /// framehop.
     Framehop,
@@ -24,7 +24,7 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    /// Every engine that this build has.
+    /// All engines in this build.
     pub(crate) const ALL: &'static [Self] = &[
         Self::Ours,
         Self::OursTwoThreads,
@@ -35,7 +35,7 @@ impl Name {
         Self::Libunwind,
     ];
 
-    /// In words.
+    /// The name in words.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -47,27 +47,27 @@ impl Name {
     }
 }
 
-/// What a pass over all samples gave.
+/// The result of a pass over all samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pass {
     /// Frames, leaves included.
     pub(crate) frames: u64,
-    /// Stacks that the engine calls complete.
+    /// Stacks that the engine reports as complete.
     pub(crate) complete: u64,
-    /// Of each stack a hash of its addresses, the lowest bit saying that it is complete; where they are wanted.
+    /// A hash of the addresses of each stack; the lowest bit says whether it is complete. `None` if not requested.
     pub(crate) hashes: Option<Vec<u64>>,
-    /// Every address of a frame; where hashes are wanted.
+    /// The distinct addresses of frames; empty if hashes are not requested.
     pub(crate) addresses: HashSet<u64>,
 }
 
 impl Pass {
-    /// Takes a stack in.
+    /// Adds a stack.
     pub(crate) fn add(&mut self, addresses: impl Iterator<Item = u64>, is_complete: bool) {
         let mut n = 0;
         match &mut self.hashes {
             None => n += addresses.count() as u64,
             Some(hashes) => {
-                // FNV-1a by words, the top bits mixed down at the end.
+                // FNV-1a on words instead of bytes; the top bits are mixed down at the end.
                 let mut hash = 0xcbf2_9ce4_8422_2325_u64;
                 for address in addresses {
                     hash = (hash ^ address).wrapping_mul(0x0100_0000_01b3);
@@ -83,7 +83,7 @@ impl Pass {
     }
 }
 
-/// An unwinder at work. What it has read and built stays for the next pass.
+/// A running unwinder. Its caches are kept for the next pass.
 pub(crate) trait Engine {
     /// Unwinds every sample.
     fn pass(&mut self, input: &Input, out: &mut Pass) -> anyhow::Result<()>;

@@ -1,4 +1,4 @@
-//! Our unwinder, as `fpprof report` uses it: batches, one unwinder for each thread, the rules of all in one table.
+//! fpprof's unwinder, used as in `fpprof report`: batches, one unwinder per thread, one table with all rules.
 
 use super::name::{Engine, MAX_DEPTH, Pass};
 use crate::load::{Input, One};
@@ -10,10 +10,10 @@ use nix::unistd::Pid;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Samples and bytes of a batch, as the replay has them.
+/// Samples and bytes of a batch, the same as in the replay.
 const BATCH_SAMPLES: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
-/// Samples a thread takes at a time.
+/// Samples that a thread takes at a time.
 const PART_SAMPLES: usize = 256;
 
 #[derive(Debug)]
@@ -58,8 +58,8 @@ impl Engine for Ours<'_> {
     }
 }
 
-/// All samples on several threads, each on a processor of its own if there are as many; what came of each part, in the
-/// order of the samples.
+/// Unwinds all samples on several threads, each pinned to a CPU of its own if there are enough; returns the results of
+/// all parts in the order of the samples.
 fn on_threads(
     threads: &mut [Thread],
     modules: &ModuleTable<'_>,
@@ -94,10 +94,10 @@ fn take<'p>(next: &AtomicUsize, parts: &[&'p [One]]) -> Option<(usize, &'p [One]
     Some((index, *parts.get(index)?))
 }
 
-/// Keeps this thread on one processor: for a pass of a few milliseconds a scheduler may leave two threads on one.
+/// Pins this thread to one CPU: during a pass of a few milliseconds a scheduler may leave two threads on the same one.
 fn stay_on(cpu: usize) {
     let mut cpus = CpuSet::new();
-    // Without such a processor the thread runs anywhere.
+    // If there is no such CPU, the thread is not pinned.
     if cpus.set(cpu).is_ok() {
         let _ = sched_setaffinity(Pid::from_raw(0), &cpus);
     }
