@@ -126,7 +126,7 @@ pub(crate) fn summary_lost_failure(summary: &Summary, most_percent: f64) -> Opti
 /// Parses a number from 0 to 100, with or without `%`.
 ///
 /// # Errors
-/// If it is none; the error says why.
+/// If the text is no such number; the error says why.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
     match number.parse() {

@@ -304,7 +304,7 @@ pub(crate) fn private_directory(path: &Path, parents: bool) -> io::Result<()> {
 /// pipe's reader until `stop` is set.
 ///
 /// # Errors
-/// If another user put it, or a link to it, into a directory where they may: they would read what is written, or choose
+/// If another user may have put it, or a link to it, there: they would read what is written, or choose
 /// where it goes. If it cannot be opened.
 fn open_special(place: &Place, stop: Option<&StopFlag>) -> anyhow::Result<Option<File>> {
     let path = place.path();

@@ -1,4 +1,4 @@
-//! Recordings made on aarch64 (`tests/aarch64/`, Linux 6.12 in QEMU), analysed on whatever machine this is.
+//! Analyses recordings made on aarch64 (`tests/aarch64/`, Linux 6.12 in QEMU) on any machine.
 
 mod support;
 
@@ -10,12 +10,12 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/aarch64")
 }
 
-/// The stacks in a recording of `signed.c`; the program lies where it lay there, below the folder.
+/// The stacks in a recording of `signed.c`; the program has its original path, relative to the folder.
 fn stacks(mode: &str, strategy: &str) -> Vec<Stack> {
     stacks_in(&folder().join(format!("{mode}.recording")), strategy, &["--symfs".as_ref(), folder().as_ref()])
 }
 
-/// Whether it is what `signed.c` has at some moment: all that is called, down to some function, in order.
+/// Whether `signed.c` has this stack at some time: a prefix of the whole call chain, in order.
 fn is_true(stack: &Stack) -> bool {
     let levels = stack.names.iter().filter(|name| *name == "level").count();
     let rest: Vec<&str> = stack.names.iter().map(String::as_str).filter(|name| *name != "level").collect();
@@ -30,8 +30,8 @@ fn is_in_leaf(stack: &Stack) -> bool {
     stack.names.first().is_some_and(|name| name == "leaf")
 }
 
-/// Check that a program that signs its return addresses is unwound to its root, with frame pointers and without, and that
-/// the caller of its leaf, which only the link register knows, is there in mode `fp` as well.
+/// Check that a program that signs its return addresses is unwound to its root, with and without frame pointers, and
+/// that the leaf's caller, which only the link register has, is found in mode `fp` as well.
 #[test]
 fn signed_return_addresses() {
     for (mode, strategy) in [("fp", "fp"), ("both", "fp"), ("both", "dwarf"), ("both", "dwarf@2048")] {
@@ -44,7 +44,7 @@ fn signed_return_addresses() {
     }
 }
 
-/// Check that the libraries of others are not asked about registers they do not know.
+/// Check that external unwinders are not used for an architecture they do not support.
 #[test]
 fn external_unwinders_are_refused() {
     let recording = folder().join("both.recording");

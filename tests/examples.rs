@@ -1,4 +1,4 @@
-//! The examples of the libraries, run as their first lines say.
+//! Runs the libraries' examples as their first lines say.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const QEMU: &[&str] = &["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"];
-/// Its number on x86-64.
+/// Number of the system call on x86-64.
 const CLOCK_NANOSLEEP: u32 = 230;
 
-/// Where cargo puts examples: beside the folder of the tests.
+/// Runs an example, which cargo puts next to the directory of the tests.
 fn example(name: &str, arguments: &[&Path]) -> Ran {
     let tests = std::env::current_exe().expect("this test");
     let path: PathBuf = tests.ancestors().nth(2).expect("the build's folder").join("examples").join(name);
@@ -22,7 +22,7 @@ fn example(name: &str, arguments: &[&Path]) -> Ran {
     ran
 }
 
-/// Check that a process that sleeps is unwound to its start, through libraries that are not built with frame pointers.
+/// Check that a sleeping process is unwound to its start, through libraries without frame pointers.
 #[test]
 fn a_running_process() {
     let mut sleep = Command::new("sleep");
@@ -35,7 +35,7 @@ fn a_running_process() {
     assert!(stack.lines().count() >= 5, "{stack}");
 }
 
-/// Check that a recording, perf's file and a core can be read by the few lines of their examples.
+/// Check that a recording, a perf.data file and a core can be read by the short examples.
 #[test]
 fn files() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -56,10 +56,10 @@ fn files() {
     assert!(folded.lines().any(|line| line.starts_with("callers;") && line.contains(";main;often;burn ")), "{folded}");
 }
 
-/// Check that a core's dead thread has the chain of its calls.
+/// Check that the crashed thread of a core has its call chain.
 #[test]
 fn a_core() {
-    // An emulator writes it where it is told to; the kernel does only as its administrator likes.
+    // An emulator writes it to the working directory; the kernel follows its administrator's settings.
     let crash = Crash::new("aarch64-linux-gnu-gcc", &["-static"], QEMU);
     let core = crash.core("qsort");
     let stacks = example("core", &[&core, &crash.program]).stdout;
@@ -68,7 +68,7 @@ fn a_core() {
     assert!(stacks.contains("complete (_start)"), "{stacks}");
 }
 
-/// Check that a program outside of the workspace builds with both libraries, by their paths, and unwinds a recording.
+/// Check that a program outside the workspace builds with both libraries, by path, and unwinds a recording.
 #[test]
 fn a_program_of_others() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
 //! Where stacks end: programs without rows near their entry point, of another C library, of Go and C together; return
-//! addresses that no call has left; registers in the red zone.
+//! addresses that do not follow a call; registers saved in the red zone.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod support;
@@ -10,14 +10,15 @@ use std::process::Command;
 use support::stacks::{Stack, commonest, stacks};
 use support::{compile, fpprof, number, ran, record, report, source, until_enough};
 
-/// A program made in a directory of its own, and its recording.
+/// A program built in its own directory, and its recording.
 struct Recorded {
     _dir: tempfile::TempDir,
     file: PathBuf,
 }
 
 impl Recorded {
-    /// `SECONDS` in the arguments is how long the program runs: until there are samples enough, however busy the machine is.
+    /// Builds and records a program. `SECONDS` in the arguments is replaced by its run time, which grows until there
+    /// are enough samples, however busy the machine is.
     fn new(make: impl FnOnce(&Path), arguments: &[&str], call_graph: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (program, file) = (dir.path().join("program"), dir.path().join("recording"));
@@ -41,7 +42,7 @@ impl Recorded {
     }
 }
 
-/// Samples, and those of stacks that are exactly this, leaf first, and end so.
+/// (all samples, samples with exactly these names, leaf first, and this end).
 fn exactly(stacks: &[Stack], names: &[&str], class: &str, stop: &str) -> (u64, u64) {
     let is = |stack: &&Stack| stack.names == names && stack.class == class && stack.stop == stop;
     (stacks.iter().map(|stack| stack.samples).sum(), stacks.iter().filter(is).map(|stack| stack.samples).sum())
@@ -60,8 +61,8 @@ fn workload(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs").join(name)
 }
 
-/// Check that a program in assembly with frame pointers, all of it near its entry point and without rows, is whole by
-/// frame pointers and cut off by call frame information, and that the report does not judge the former by the latter.
+/// Check that an assembly program with frame pointers, all of it near its entry point and without rows, is complete by
+/// frame pointers and truncated by call frame information, and that the report does not judge the former by the latter.
 #[test]
 fn code_near_the_entry_point_is_no_root() {
     let flags = &["-nostdlib", "-static"];
@@ -73,7 +74,7 @@ fn code_near_the_entry_point_is_no_root() {
     assert!(verdict.contains("No verdict on frame pointers and no chunk size"), "{verdict}");
 }
 
-/// Check that programs of musl, whose start code and signal trampoline have no rows, are unwound to their entry point.
+/// Check that musl programs, whose start code and signal trampoline have no rows, are unwound to their entry point.
 #[test]
 fn musl_is_unwound_to_its_entry_point() {
     let make =
@@ -93,7 +94,7 @@ fn musl_is_unwound_to_its_entry_point() {
     assert!(through * 100 >= samples * 95, "{through} of {samples}: {}", commonest(&found));
 }
 
-/// A Go program, made with these options.
+/// Builds a Go program with these options.
 fn go(name: &'static str, arch: &'static str, options: &'static [&'static str]) -> impl FnOnce(&Path) {
     move |program| {
         let mut build = Command::new("go");
@@ -103,8 +104,8 @@ fn go(name: &'static str, arch: &'static str, options: &'static [&'static str]) 
     }
 }
 
-/// Check that C that Go has called on the scheduler's stack ends in its root, and that goroutines of 32-bit programs have
-/// theirs.
+/// Check that C code called by Go on the scheduler's stack ends in its root, and that goroutines of 32-bit programs
+/// have their root.
 #[test]
 fn go_has_its_roots() {
     for (name, arch, arguments, root) in
@@ -118,8 +119,8 @@ fn go_has_its_roots() {
     }
 }
 
-/// Check that Go programs without symbols have names and roots all the same, by their own table of functions: goroutines, linked
-/// for one place or any, and C on the scheduler's stack, where another linker has put code before Go's.
+/// Check that Go programs without symbols have names and roots from Go's own function table: goroutines, position
+/// dependent or not, and C on the scheduler's stack, where another linker has put code before Go's.
 #[test]
 fn stripped_go_has_names_and_roots() {
     let chain = ["main.burn", "main.mid", "main.outer", "main.main.gowrap1", "runtime.goexit"];
@@ -135,12 +136,12 @@ fn stripped_go_has_names_and_roots() {
         assert!(samples > 100 && complete * 100 >= samples * 95, "{mode}: {quality:#}");
         assert!(number(&quality["roots"], "goexit") * 2 > samples, "{mode}: {quality:#}");
         let summary = report(&recorded.file, &[]);
-        // Assembly without a frame of its own gives a few chains that begin anywhere.
+        // Assembly without a frame of its own gives a few chains with arbitrary beginnings.
         let doubtful = summary["no_call_before"]["fp"].as_u64().unwrap_or(0);
         assert!(doubtful * 50 <= samples, "{mode}: {doubtful} of {samples}");
         let found = recorded.stacks("fp");
         let (_, exact) = exactly(&found, &chain, "complete", "");
-        // How much else the run-time library does, the load decides.
+        // The load determines how much the run-time library does otherwise.
         assert!(exact * 5 > samples, "{mode}: {exact} of {samples}: {}", commonest(&found));
     }
     let make = |program: &Path| {
@@ -157,7 +158,7 @@ fn stripped_go_has_names_and_roots() {
     assert!(named * 100 >= samples * 90, "{named} of {samples}: {}", commonest(&found));
 }
 
-/// Check that a return address that no call has left is counted and marked, in a stack that is complete otherwise, and
+/// Check that a return address that does not follow a call is counted and marked, in an otherwise complete stack, and
 /// that programs with signals, threads and contexts have none, by call frame information or frame pointers.
 #[test]
 fn forged_return_addresses_are_told() {
@@ -181,7 +182,7 @@ fn forged_return_addresses_are_told() {
         let summary = report(&sound.file, &[]);
         let doubtful = |strategy: &str| summary["no_call_before"][strategy].as_u64().unwrap_or(0);
         assert_eq!(doubtful("dwarf"), 0, "{compiler} {name}");
-        // The loader keeps what it likes in the frame pointer.
+        // The loader uses the frame pointer as a general register.
         assert!(doubtful("fp") * 50 <= number(&summary, "recorded"), "{compiler} {name}: {}", doubtful("fp"));
         let by_fp =
             sound.stacks("fp").iter().filter(|stack| stack.names.len() > 1).map(|stack| stack.samples).sum::<u64>();
@@ -189,7 +190,7 @@ fn forged_return_addresses_are_told() {
     }
 }
 
-/// Check that registers that a function has saved in its red zone are found there, by every unwinder.
+/// Check that registers saved in a function's red zone are found there, by every unwinder.
 #[test]
 fn red_zones_are_unwound() {
     for option in [&["-O2", "-mtune=k8"], &["-O2", "-march=k8"], &["-O2", "-mtune=x86-64"]] {
@@ -220,7 +221,7 @@ fn red_zone_is_unwound(options: &'static [&'static str]) {
     }
 }
 
-/// Check that a core, which has the memory below the stack pointer, gives what a function has saved there.
+/// Check that a core, which has the memory below the stack pointer, gives the registers saved there.
 #[test]
 fn cores_have_the_red_zone() {
     let dir = tempfile::tempdir().unwrap();

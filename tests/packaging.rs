@@ -1,4 +1,4 @@
-//! What packages hold beside the binary: manual pages, completions, licences.
+//! Contents of packages other than the binary: manual pages, completions, licences.
 #![allow(dead_code, reason = "the programs of packaging/ have a `main` of their own")]
 
 #[path = "../packaging/manual.rs"]
@@ -9,7 +9,7 @@ mod notices;
 use std::fs;
 use std::process::Command;
 
-/// The names of the manual pages of `command` and of all below it, hidden ones aside.
+/// The names of the manual pages of `command` and of all its subcommands, except hidden ones.
 fn pages(command: &clap::Command, name: &str) -> Vec<String> {
     let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
     let below = visible.flat_map(|one| pages(one, &format!("{name}-{}", one.get_name())));
@@ -42,7 +42,7 @@ fn manual_pages_and_completions_are_whole() {
     }
 }
 
-/// Check that the notices hold the licences of the C libraries that are linked, and nothing of what only builds or tests.
+/// Check that the notices have the licences of the linked C libraries, and none of build or test dependencies.
 #[test]
 fn notices_hold_what_is_linked() {
     let mut notices = Vec::new();

@@ -1,4 +1,4 @@
-//! The page of a recording in a real browser: it draws, it is steered, and nothing in it runs that is not its own.
+//! The page of a recording in a real browser: it draws, reacts to input, and runs only its own script.
 #![expect(clippy::unwrap_used, reason = "what helps a test fails by panicking")]
 
 mod support;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use support::browser::Browser;
 use support::{detail, profile, tables, written};
 
-/// The frames that are drawn on one side: name, width in pixels, whether a search found them.
+/// The frames drawn on one side: name, width in pixels, whether a search matches them.
 const FRAMES: &str = "side => [...document.querySelectorAll(`#flame-${side} g.frame`)].map(g => \
      [g.getAttribute('name'), g.__data__.x1 - g.__data__.x0, !!g.__data__.highlight, +g.getAttribute('width')])";
 
@@ -35,7 +35,7 @@ impl Page {
         page
     }
 
-    /// Writes the page of another analysis, and opens it instead.
+    /// Writes the page of another analysis, and opens it.
     fn load(&mut self, analysis: &Analysis) {
         std::fs::write(&self.file, written(|out| page::html(analysis, out))).unwrap();
         self.browser.open(&self.file);
@@ -67,7 +67,7 @@ impl Page {
         text.as_str().unwrap().to_owned()
     }
 
-    /// Nothing failed, nothing was refused, and nothing but the file itself was asked for.
+    /// Checks that nothing failed, nothing was blocked by the policy, and only the file itself was requested.
     fn assert_quiet(&mut self) {
         self.browser.eval("1");
         assert!(self.browser.errors.is_empty(), "{:#?}", self.browser.errors);
@@ -113,7 +113,7 @@ fn click_zooms_and_reset_undoes() {
     page.assert_quiet();
 }
 
-/// Check that `/` leads to the search, that it marks what it finds in both graphs and says its share.
+/// Check that `/` focuses the search, that it marks matches in both graphs and shows their share.
 #[test]
 fn search_highlights() {
     let mut page = Page::open(&detail::analysis());
@@ -134,7 +134,7 @@ fn search_highlights() {
     page.assert_quiet();
 }
 
-/// Check that filters of process and thread leave only what is theirs, in graphs and figures.
+/// Check that filters by process and thread apply to graphs and figures.
 #[test]
 fn filters_by_process_and_thread() {
     let mut page = Page::open(&detail::analysis());
@@ -155,7 +155,7 @@ fn filters_by_process_and_thread() {
     page.assert_quiet();
 }
 
-/// Check that the graphs can be walked, zoomed and left with the keyboard alone.
+/// Check that the graphs can be navigated, zoomed and left with the keyboard alone.
 #[test]
 fn keyboard_walks_and_zooms() {
     let mut page = Page::open(&detail::analysis());
@@ -173,7 +173,7 @@ fn keyboard_walks_and_zooms() {
     page.assert_quiet();
 }
 
-/// Check that the difference and the colours of agreement say what the two strategies see.
+/// Check that the colours of difference and agreement show how the two strategies differ.
 #[test]
 fn difference_and_agreement_are_coloured() {
     let mut page = Page::open(&detail::analysis());
@@ -190,7 +190,7 @@ fn difference_and_agreement_are_coloured() {
     page.assert_quiet();
 }
 
-/// Check that dark, light and paper have inks and grounds that can be told apart, and that paper is light.
+/// Check that text and background have enough contrast in dark mode, light mode and print, and that print is light.
 #[test]
 fn dark_light_and_paper() {
     let mut page = Page::open(&detail::analysis());
@@ -210,7 +210,7 @@ fn dark_light_and_paper() {
     page.assert_quiet();
 }
 
-/// Names that would run something.
+/// Names that would run a script.
 const RUNNING: [&str; 8] = [
     "</script><script>window.ran = 1</script>",
     "<!--<script>",
@@ -222,8 +222,8 @@ const RUNNING: [&str; 8] = [
     "constructor",
 ];
 
-/// Check that names run nothing in the pages of `compare`, `audit` and `flags` either, which have no script at all: nothing is
-/// refused, since nothing was tried.
+/// Check that names run nothing in the pages of `compare`, `audit` and `flags` either, which have no script: the policy
+/// blocks nothing, since nothing was tried.
 #[test]
 fn hostile_names_run_nothing_in_tables() {
     let mut page = Page::open(&detail::analysis());
@@ -254,7 +254,7 @@ fn hostile_names_run_nothing_in_tables() {
     }
 }
 
-/// Check that names which are markup or script are shown as they are and run nothing, whatever is done to them.
+/// Check that names with markup or scripts are shown literally and run nothing, whatever the user does.
 #[test]
 fn hostile_names_run_nothing() {
     let mut page = Page::open(&detail::analysis());
@@ -279,7 +279,7 @@ fn hostile_names_run_nothing() {
     }
 }
 
-/// Check that a script which is not the page's own would be refused: its policy is in force.
+/// Check that a script other than the page's own would be blocked: its policy is in force.
 #[test]
 fn foreign_scripts_are_refused() {
     let mut page = Page::open(&detail::analysis());
@@ -292,7 +292,8 @@ fn foreign_scripts_are_refused() {
     assert!(page.browser.errors.iter().any(|error| error.contains("Content Security Policy")));
 }
 
-/// Check that of 100,000 frames those are drawn that can be seen, and that they can be zoomed, searched and viewed anew.
+/// Check that of 100,000 frames only visible ones are drawn, and that they can be zoomed, searched and switched to
+/// another view.
 #[test]
 fn a_hundred_thousand_frames_are_usable() {
     let mut page = Page::open(&detail::large(100_000));
@@ -320,13 +321,13 @@ fn a_hundred_thousand_frames_are_usable() {
     println!("100,000 frames: page of {bytes} bytes, {drawn} of them wide enough to be drawn");
     println!("load {load:.0} ms, zoom {zoom:.0} ms, search {search:.0} ms, view {view:.0} ms");
     assert!(page.text("found").contains("frames"), "{}", page.text("found"));
-    // What makes it usable is that nothing is drawn that cannot be seen: times depend on what else the machine does.
+    // Usability means that nothing invisible is drawn; times would depend on the machine's load.
     assert!((500..30_000).contains(&drawn), "{drawn} frames were drawn");
     assert!(bytes < 10_000_000, "{bytes}");
     page.assert_quiet();
 }
 
-/// Check that nothing stands beside a narrow screen.
+/// Check that a narrow screen needs no horizontal scrolling.
 #[test]
 fn narrow_screens_need_no_scrolling_sideways() {
     let mut page = Page::open_at(&detail::analysis(), 400, 800);
@@ -335,13 +336,13 @@ fn narrow_screens_need_no_scrolling_sideways() {
     page.assert_quiet();
 }
 
-/// Check that stacks that do not reach their root stand apart from those that do, under a node that says why.
+/// Check that stacks that do not reach their root are separate from those that do, under a node that says why.
 #[test]
 fn stacks_that_end_early_stand_apart() {
     let mut page = Page::open(&detail::analysis());
     let broken = "[broken: ra_not_exec]";
     assert!(!page.names("right").contains(&broken.to_owned()));
-    // All but those of 1,300 samples, of 12,300, whose frame pointers reach their root.
+    // All but 1,300 of 12,300 samples, whose frame pointers reach their root.
     let (all, part) = (page.width("left", "all"), page.width("left", broken));
     assert!(page.names("left").iter().filter(|name| *name == broken).count() == 2 && part < all);
     let place = |name: &str| format!("document.querySelector('#flame-left g.frame[name=\"{name}\"]').__data__");
@@ -356,7 +357,8 @@ fn stacks_that_end_early_stand_apart() {
     page.assert_quiet();
 }
 
-/// Check that the page of a recording without copied stacks, which has no figures of their sizes, is drawn and steered too.
+/// Check that the page of a recording without copied stacks, which has no figures of chunk sizes, is drawn and usable
+/// too.
 #[test]
 fn frame_pointers_alone_are_drawn() {
     let mut analysis = detail::analysis();
@@ -370,8 +372,8 @@ fn frame_pointers_alone_are_drawn() {
     page.assert_quiet();
 }
 
-/// Check that a return address without a call before it has a colour of its own on the page and in the picture, which both say
-/// what it means, and that the page counts the stacks.
+/// Check that a return address that does not follow a call has its own colour on the page and in the picture, with a
+/// legend in both, and that the page counts such stacks.
 #[test]
 fn returns_without_a_call_are_marked() {
     let mut analysis = detail::analysis();
@@ -410,7 +412,7 @@ fn returns_without_a_call_are_marked() {
     );
 }
 
-/// A flame graph and a difference, with names that are as long as a name can be.
+/// A flame graph and a difference, with names of maximum length.
 fn pictures() -> [Vec<u8>; 2] {
     let long = "/a/rather/long/path/to/a/recording/of/something.fpprof --comm 'a name' --time 10..200".to_owned();
     let mut graph = Vec::new();
@@ -424,8 +426,8 @@ fn pictures() -> [Vec<u8>; 2] {
     [graph, difference]
 }
 
-/// Check that what stands above a flame graph is within the window and above the frames, and that the buttons are beside
-/// it, on a phone as on a screen.
+/// Check that the header of a flame graph is within the window and above the frames, and does not overlap the buttons,
+/// on a phone and on a large screen.
 #[test]
 fn lines_above_a_flame_graph_fit_the_window() {
     let dir = tempfile::tempdir().unwrap();
@@ -454,7 +456,7 @@ fn lines_above_a_flame_graph_fit_the_window() {
     }
 }
 
-/// Check that a flame graph is dark for who prefers it, and that its lines and its frames stay readable.
+/// Check that a flame graph follows dark mode, and that its header and its frames stay readable.
 #[test]
 fn flame_graphs_are_dark_for_who_prefers_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The formats of other tools: their texts against files a person has looked at, and binary ones decoded again.
+//! The formats of other tools: texts are compared with reviewed files, binary formats are decoded again.
 
 mod support;
 
@@ -25,13 +25,13 @@ fn texts_are_those_looked_at() {
     golden("firefox.json", &written(|out| firefox::write(&profile, out)));
 }
 
-/// The rows of a table, one in a line, as the `parquet` crate shows them.
+/// The rows of a table, one per line, as printed by the `parquet` crate.
 fn rows(table: Vec<u8>) -> String {
     let reader = SerializedFileReader::new(Bytes::from(table)).expect("Parquet");
     reader.get_row_iter(None).expect("rows").map(|row| format!("{}\n", row.expect("a row"))).collect()
 }
 
-/// Check the rows of Parquet tables, read again: of two strategies, and of counters.
+/// Check the decoded rows of Parquet tables: of two strategies, and of counters.
 #[test]
 fn tables_are_those_looked_at() {
     let fp = Profile { strategy: "fp".to_owned(), ..timed::profile("nbdkit") };
@@ -50,7 +50,7 @@ fn tables_are_those_looked_at() {
     golden("counters.parquet.txt", rows(written(|out| counters::write(&counted, out))).as_bytes());
 }
 
-/// Check that OpenTelemetry's own messages give every sample back, with its thread, its stack and how that ends.
+/// Check that OpenTelemetry's own messages decode to every sample, with its thread, its stack and its end.
 #[test]
 fn opentelemetry_has_every_sample() {
     let profile = timed::profile("nbdkit");
@@ -87,8 +87,8 @@ fn opentelemetry_has_every_sample() {
     assert_eq!(samples.collect::<Vec<_>>(), expected);
 }
 
-/// Check that requests to a collector are as small as asked for and have all samples, summed over threads of one name, and that
-/// their ids are the same each time and no other's.
+/// Check that requests to a collector respect the maximum size and have all samples, summed over threads with the same
+/// name, and that their ids are reproducible and unique.
 #[test]
 fn requests_to_a_collector_have_every_sample() {
     let mut profile = timed::profile("nbdkit");
@@ -113,7 +113,7 @@ fn requests_to_a_collector_have_every_sample() {
         }
         assert_eq!(sum, i64::try_from(whole).unwrap());
     }
-    // The first part begins where the whole does.
+    // The first part begins where the whole begins.
     assert_eq!(ids.len(), whole);
 }
 
@@ -138,7 +138,7 @@ fn short_waits_add_up_in_the_firefox_profiler() {
     assert_eq!(weights.collect::<Vec<_>>(), ["[0,1,1]", "[0]"]);
 }
 
-/// Check that no name reaches a terminal as an order, adds a line to a text, or makes JSON that is none.
+/// Check that no name passes control characters to a terminal, adds a line to a text, or makes invalid JSON.
 #[test]
 fn names_are_shown_and_not_obeyed() {
     let lines = |name: &str| {

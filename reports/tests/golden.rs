@@ -1,4 +1,4 @@
-//! Every output, byte by byte, against files a person has looked at.
+//! Every output, compared byte by byte with reviewed files.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn wide(width: usize) -> Style {
     Style { width: Some(width), colors: false }
 }
 
-/// Check that the text of `report` is the one looked at: as piped, on a usual terminal, and on a narrow one.
+/// Check that the text of `report` equals the reviewed one: piped, on a usual terminal, and on a narrow one.
 #[test]
 fn summary_in_words() {
     let summary = profile::summary();
@@ -25,7 +25,7 @@ fn summary_in_words() {
     golden("summary-colors.txt", &written(|out| terminal::summary(&summary, &colors, out)));
 }
 
-/// Check that the verdict says so where its reference went by frame pointers in more than one stack in a hundred.
+/// Check that the verdict says so if its reference followed frame pointers in more than one stack in a hundred.
 #[test]
 fn verdicts_say_what_frame_pointers_were_followed() {
     let with = |n: u64, m: u64| {
@@ -39,9 +39,9 @@ fn verdicts_say_what_frame_pointers_were_followed() {
     assert_eq!(with(1, 1), with(0, 0));
 }
 
-/// Check the verdict's words: where a chunk is enough; where the reference's own stacks end early, another unwinder
-/// contradicts it, or its return addresses have no call before them, so that nothing is known; and that a process name
-/// with a few samples has no say.
+/// Check the verdict's text: if a chunk is enough; if the reference's own stacks end early, another unwinder
+/// contradicts it, or its return addresses do not follow calls, so that there is no verdict; and that a process name
+/// with few samples does not count.
 #[test]
 fn verdicts_in_words() {
     let written = |analysis| String::from_utf8(written(|out| terminal::verdict(&analysis, &PLAIN, out))).unwrap();
@@ -97,8 +97,8 @@ fn verdicts_in_words() {
     assert_eq!(headline(written(few)), headline(written(enough)));
 }
 
-/// Check that the headline gives frame pointers the share of whole stacks that the table gives them: of a program in Go
-/// nearly all reach their root, and still a third lacks a frame.
+/// Check that the headline's share of complete frame-pointer stacks equals the table's: in a Go program nearly all
+/// reach their root, but a third lacks a frame.
 #[test]
 fn headlines_and_tables_agree() {
     let mut go = detail::analysis();
@@ -111,7 +111,7 @@ fn headlines_and_tables_agree() {
     assert!(words.starts_with(expected), "{words}");
 }
 
-/// Check that a recording that was cut, does not balance, and cost nobody knows what says so.
+/// Check that a recording that was cut, does not balance, or has unknown cost says so.
 #[test]
 fn damaged_summary_in_words() {
     let mut summary = profile::summary();
@@ -127,7 +127,7 @@ fn damaged_summary_in_words() {
     golden("summary-damaged.txt", &written(|out| terminal::summary(&summary, &wide(100), out)));
 }
 
-/// Check that an empty recording gives a report without invented figures.
+/// Check that the report of an empty recording has no invented figures.
 #[test]
 fn empty_summary_in_words() {
     let mut summary = profile::summary();
@@ -142,14 +142,14 @@ fn empty_summary_in_words() {
     golden("summary-empty.txt", &written(|out| terminal::summary(&summary, &wide(100), out)));
 }
 
-/// Check that `record` closes with balance, volume and own cost.
+/// Check that the closing lines of `record` have balance, volume and own cost.
 #[test]
 fn closing_lines() {
     let summary = profile::summary();
     golden("closing.txt", &written(|out| terminal::closing(&Closing::from(&summary), &wide(80), out)));
 }
 
-/// Check that doctor's table names what is there, what is missing and what to do.
+/// Check that doctor's table says what is available, what is missing and what to do.
 #[test]
 fn doctors_table() {
     let check = |name: &str, status, found: &str, remedy: Option<&str>| Check {
@@ -185,7 +185,7 @@ fn summary_as_json() {
     assert_eq!(serde_json::from_slice::<fpprof_analysis::summary::Summary>(&bytes).unwrap(), summary);
 }
 
-/// Check that folded stacks are the ones looked at.
+/// Check that folded stacks equal the reviewed ones.
 #[test]
 fn folded_stacks() {
     golden("dwarf.folded", &written(|out| folded::write(&profile::dwarf(), out)));
@@ -201,7 +201,7 @@ fn options(strategy: &str) -> flamegraph::Options {
     }
 }
 
-/// Check that flame graphs are the ones looked at.
+/// Check that flame graphs equal the reviewed ones.
 #[test]
 fn flame_graphs() {
     for (name, stacks) in [("dwarf", profile::dwarf()), ("fp", profile::frame_pointers())] {
@@ -211,7 +211,7 @@ fn flame_graphs() {
     }
 }
 
-/// Check that the experiment's table is the one looked at, in every form.
+/// Check that the experiment's table equals the reviewed one, in every format.
 #[test]
 fn experiments_table() {
     let sample = support::experiment::experiment();
@@ -221,8 +221,8 @@ fn experiments_table() {
     golden("experiment.html", &written(|out| experiment::html(&sample, out)));
 }
 
-/// Check that a process name with a few samples has no say in whether a mode is usable, one with a hundred has, and all
-/// together have.
+/// Check that a process name with few samples does not affect whether a mode is usable, that one with a hundred does,
+/// and that all together do.
 #[test]
 fn small_processes_have_no_say_in_an_experiment() {
     let verdict = |all: [u64; 2], named: [u64; 2]| {
@@ -239,7 +239,7 @@ fn small_processes_have_no_say_in_an_experiment() {
     assert!(verdict([9890, 10_000], [100, 100]).contains("but: overall 98.9 % complete."));
 }
 
-/// Check that frame pointers are usable only if they are right and not merely complete, and that this is not guessed.
+/// Check that frame pointers are usable only if they are right, not merely complete, and that this is not guessed.
 #[test]
 fn complete_frame_pointers_are_not_enough() {
     let verdict = |right: Option<u64>, dwarf: u64| {
@@ -266,7 +266,7 @@ fn complete_frame_pointers_are_not_enough() {
     }
 }
 
-/// Check that the page takes the two pictures it asks for, and no others.
+/// Check that the page embeds the two pictures it requests, and no others.
 #[test]
 fn page_with_pictures() {
     let sample = support::experiment::experiment();
@@ -283,7 +283,8 @@ fn page_with_pictures() {
     golden("experiment-pictures.html", page.as_bytes());
 }
 
-/// Check that the page of a recording is set into a frame that it cannot end, and that only the bundled script may run.
+/// Check that the page of a recording is embedded in a frame that it cannot end, and that only the bundled script may
+/// run.
 #[test]
 fn page_with_a_recording() {
     let sample = support::experiment::experiment();
@@ -295,8 +296,7 @@ fn page_with_a_recording() {
     assert!(!page.contains("<script>"), "{page}");
 }
 
-/// Check that results.json keeps its keys, and that it can be read back: of as few modes and rounds as
-/// have all keys.
+/// Check that results.json keeps its keys, and that it can be read back, with as few modes and rounds as have all keys.
 #[test]
 fn experiment_as_json() {
     let mut sample = support::experiment::experiment();

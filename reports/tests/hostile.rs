@@ -1,4 +1,4 @@
-//! Names a hostile program may choose, through every format: shown, never obeyed, and counted as what they are.
+//! Names that a hostile program may choose, in every format: displayed, never interpreted, and counted correctly.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what helps a test fails by panicking")]
 
 mod support;
@@ -17,7 +17,7 @@ use support::{profile, tables, written};
 const PIPED: Style = Style { width: None, colors: false };
 const LISTING: audit::Listing = audit::Listing { rows: 40, functions: false };
 
-/// Every string of a summary that the machine or the program chose.
+/// A summary in which every string chosen by the machine or the program is `name`.
 fn summary_with(name: &str) -> Summary {
     let mut summary = profile::summary();
     let environment = &mut summary.environment;
@@ -51,7 +51,8 @@ fn summary_with(name: &str) -> Summary {
     summary
 }
 
-/// Every string of an experiment that the machine or the program chose. `name` keeps its place in every sorting.
+/// An experiment in which every string chosen by the machine or the program is `name`, modified so that it keeps its
+/// place in every sorting.
 fn experiment_with(name: &str) -> Experiment {
     let mut sample = support::experiment::experiment();
     let own = |text: &str| format!("{text}{name}");
@@ -110,7 +111,7 @@ fn folded_with(name: &str) -> Folded {
     ])
 }
 
-/// Asserts that nothing is left that a terminal obeys, and returns the text.
+/// Asserts that nothing is left that a terminal interprets, and returns the text.
 fn harmless(bytes: Vec<u8>, what: &str) -> String {
     let text = String::from_utf8(bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
     for c in text.chars() {
@@ -120,7 +121,7 @@ fn harmless(bytes: Vec<u8>, what: &str) -> String {
     text
 }
 
-/// Check that no name reaches a terminal as an order or adds a line.
+/// Check that no name passes control characters to a terminal or adds a line.
 #[test]
 fn terminal_shows_names() {
     let plain = summary_with("name");
@@ -154,7 +155,7 @@ fn experiments_text_shows_names() {
     }
 }
 
-/// Check that no name in any other table reaches a terminal as an order or adds a line.
+/// Check that no name in any other table passes control characters to a terminal or adds a line.
 #[test]
 fn tables_show_names() {
     type Write = fn(&str, &mut Vec<u8>) -> std::io::Result<()>;
@@ -166,7 +167,7 @@ fn tables_show_names() {
         ("audit", |name, out| audit::text(&tables::survey(name), LISTING, &PIPED, out)),
     ];
     for (what, write) in each {
-        // A blank in a name may end a line where the text of `flags` is as wide as it gets.
+        // A blank in a name may end a line in the text of `flags`, which is wrapped at its maximum width.
         let breaks = what == "flags";
         let lines = |name: &str| {
             let text = harmless(written(|out| write(name, out)), what);
@@ -179,7 +180,7 @@ fn tables_show_names() {
     }
 }
 
-/// Check that the JSON of tables gives every name back unchanged, without a raw control character or `</`.
+/// Check that the JSON of tables preserves every name, without a raw control character or `</`.
 #[test]
 fn json_of_tables_gives_names_back() {
     fn check<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq>(value: &T, name: &str) {
@@ -201,7 +202,7 @@ fn json_of_tables_gives_names_back() {
     }
 }
 
-/// Check that JSON gives every name back unchanged, without a raw control character or `</`.
+/// Check that JSON preserves every name, without a raw control character or `</`.
 #[test]
 fn json_gives_names_back() {
     for name in hostile() {
@@ -213,7 +214,7 @@ fn json_gives_names_back() {
     }
 }
 
-/// A folded line: frames and samples.
+/// Parses a folded line: frames and samples.
 fn unfold(line: &str) -> (Vec<&str>, u64) {
     let (stack, samples) = line.rsplit_once(' ').unwrap();
     (stack.split(';').collect(), samples.parse().unwrap())
@@ -243,7 +244,7 @@ fn check_folded(name: &str) {
     assert_eq!(suffixes, ["", "_[fp]", "_[h]", "_[i]", "", "_[k]"], "{name:?}");
 }
 
-/// Check that folded stacks keep one line a stack, every frame, and the count, whatever the names.
+/// Check that folded stacks keep one line per stack, every frame, and the count, whatever the names.
 #[test]
 fn folded_keeps_lines_and_frames() {
     for name in hostile() {
@@ -275,18 +276,18 @@ fn check_svg(name: &str) {
             assert!(!attribute.name().starts_with("on") || attribute.value() == "init(evt)", "{name:?}: {attribute:?}");
         }
     }
-    // all; the process, its six frames; then marker, process and two frames; then marker, process and one frame.
+    // "all"; the process and its six frames; then marker, process and two frames; then marker, process and one frame.
     let boxes = 1 + 7 + 4 + 3;
     assert_eq!(elements.get("g"), Some(&boxes), "{name:?}");
     assert_eq!(elements.get("title"), Some(&boxes), "{name:?}");
-    // Background and boxes.
+    // The background and the boxes.
     assert_eq!(elements.get("rect"), Some(&(boxes + 1)), "{name:?}");
     assert_eq!(elements.get("script"), Some(&1), "{name:?}");
     assert_eq!(elements.get("style"), Some(&1), "{name:?}");
     assert!(!elements.contains_key("image") && !elements.contains_key("foreignObject"), "{name:?}");
 }
 
-/// Check that the SVG is well-formed, with one box a frame and one script, whatever the names.
+/// Check that the SVG is well-formed, with one box per frame and one script, whatever the names.
 #[test]
 fn svg_is_well_formed() {
     for name in hostile() {
@@ -324,7 +325,7 @@ fn svg_of_differences_is_well_formed() {
     }
 }
 
-/// Check that two frames of one name found in different ways are two boxes in two colours.
+/// Check that two frames with the same name, found in different ways, are two boxes in two colours.
 #[test]
 fn origins_do_not_share_a_box() {
     let svg = svg_of(&folded_with("same"), "same");
@@ -335,7 +336,7 @@ fn origins_do_not_share_a_box() {
     }
 }
 
-/// Check that a sibling whose name goes on with a character below `;` does not tear a box apart.
+/// Check that a sibling whose name continues with a character below `;` does not split a box.
 #[test]
 fn siblings_do_not_tear_boxes() {
     let cfi = |name| profile::frame(name, "m", Origin::Cfi);
@@ -394,7 +395,7 @@ fn page_keeps_its_tags() {
     }
 }
 
-/// Check the same of the pages of `audit` and `flags`, which run no script.
+/// Check the same for the pages of `audit` and `flags`, which run no script.
 #[test]
 fn pages_of_tables_keep_their_tags() {
     let pages: [fn(&str) -> Vec<u8>; 2] = [
@@ -414,7 +415,7 @@ fn pages_of_tables_keep_their_tags() {
     }
 }
 
-/// Check that no name adds a line or a cell to the Markdown, or an element to what it renders as.
+/// Check that no name adds a line or a cell to the Markdown, or an element to its rendering.
 #[test]
 fn markdown_keeps_lines_and_cells() {
     let shape = |name: &str| {
@@ -432,7 +433,7 @@ fn markdown_keeps_lines_and_cells() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Check that any name at all keeps folded lines and the SVG whole.
+    /// Check that arbitrary names keep folded lines and the SVG intact.
     #[test]
     fn any_name_is_kept_whole(name in any::<String>()) {
         check_folded(&name);

@@ -1,4 +1,4 @@
-//! `report --json` against its schema: every key is documented, and every documented key is one that is written.
+//! `report --json` against its schema: every written key is documented, and every documented key is written.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what helps a test fails by panicking")]
 
 mod support;
@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use support::{profile, written};
 
-/// Places of the schema, with what is documented there and whether it was seen.
+/// Paths in the schema, and whether each was seen in the output.
 #[derive(Default)]
 struct Seen(BTreeMap<String, bool>);
 
-/// Follows `$ref`, and of `anyOf` takes what fits: an object, or `null`.
+/// Follows `$ref`, and selects the matching alternative of `anyOf`: an object, or `null`.
 fn resolved<'a>(root: &'a Value, schema: &'a Value, value: &Value) -> &'a Value {
     let follow = |schema: &'a Value| match schema["$ref"].as_str() {
         Some(path) => root.pointer(path.trim_start_matches('#')).unwrap_or_else(|| panic!("no {path}")),
@@ -84,7 +84,7 @@ fn parsed(summary: &Summary) -> Value {
     serde_json::from_slice(&written(|out| json::summary(summary, out))).unwrap()
 }
 
-/// A summary with every key that may be left out.
+/// A summary with all optional keys.
 fn full() -> Summary {
     let mut summary = profile::summary();
     summary.no_call_before = profile::counts(&[("fp", 3)]);
@@ -103,8 +103,8 @@ fn full() -> Summary {
     summary
 }
 
-/// Check that a report has the keys of the schema and no others, of the types it gives, that all that it documents is
-/// written, and that the version is the one of the program.
+/// Check that a report has exactly the keys of the schema, with its types, that all documented keys are written, and
+/// that the schema's version is the program's.
 #[test]
 fn report_has_the_keys_of_its_schema() {
     let schema: Value = serde_json::from_str(include_str!("../report.schema.json")).unwrap();

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles thirty functions that call and thirty that do not, some of which need registers.
+/// Compiles thirty functions that call and thirty that do not, some of which need callee-saved registers.
 fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let mut source = "extern int next(int);\n".to_owned();
     for n in 0..30 {
@@ -52,7 +52,7 @@ fn flags_are_recognised() {
     assert_eq!(remarks(&framed), serde_json::json!([]));
 }
 
-/// Check that the gate's status says what the figures say, and that a gate over nothing fails.
+/// Check that the gate's status agrees with the figures, and that a gate over nothing fails.
 #[test]
 fn gate_fails_below_its_share() {
     let dir = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn gate_fails_below_its_share() {
     assert_eq!(audit(&["/nowhere/at/all"]).status, 1);
 }
 
-/// Check that paths without a file to judge are no success, with and without a gate.
+/// Check that paths without any file to judge are a failure, with and without a gate.
 #[test]
 fn nothing_to_judge_fails() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,8 +83,8 @@ fn nothing_to_judge_fails() {
     }
 }
 
-/// Check that a file counts once however many names it has, that links and pipes are not followed or waited for, and
-/// that files cut short are audited as far as they go.
+/// Check that a file with several names counts once, that links are not followed and pipes do not block, and that
+/// truncated files are audited as far as possible.
 #[test]
 fn trees_are_walked_safely() {
     let dir = tempfile::tempdir().unwrap();
@@ -100,8 +100,8 @@ fn trees_are_walked_safely() {
     assert_eq!(got["files"].as_array().map(Vec::len), Some(1));
 }
 
-/// Check that packages of an image are found through its own database, that its absolute links stay inside it, and
-/// that paths are shown as they are inside.
+/// Check that an image's packages are found through its own database, that its absolute links stay inside it, and that
+/// paths are printed relative to it.
 #[test]
 fn images_are_audited_from_within() {
     let root = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn images_are_audited_from_within() {
     assert_eq!((missing.status, missing.stderr.contains("liby1 is not installed")), (1, true), "{}", missing.stderr);
 }
 
-/// Check that a decoder and the rows agree on every plain frame of this test program itself.
+/// Check that the decoder and the rows agree on every plain frame of this test program.
 #[test]
 fn rows_agree_with_the_decoder() {
     let this = std::env::current_exe().unwrap();
@@ -133,7 +133,7 @@ fn rows_agree_with_the_decoder() {
     assert!(n("framed_only") * 100 <= n("prologues"), "{seen}");
 }
 
-/// Check that the page is written beside the table, and opens without anything else.
+/// Check that the page is written in addition to the table, and refers to no other file.
 #[test]
 fn page_is_written() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Files with and without frame pointers, of gcc, clang and other compilers. Those in front of the line come with what
-/// the tests need; of the rest, those that are here.
+/// Files with and without frame pointers, from gcc, clang and other compilers. Those before the comment are installed
+/// with the tests' dependencies; the others are used if installed.
 const FILES: [&str; 14] = [
     "/usr/lib/x86_64-linux-gnu/libc.so.6",
     "/usr/lib/x86_64-linux-gnu/libm.so.6",
@@ -16,7 +16,7 @@ const FILES: [&str; 14] = [
     "/usr/bin/perl",
     "/usr/bin/fio",
     "/usr/bin/gdb",
-    // What is known to keep frame pointers, and an interpreter that is known not to.
+    // Programs known to keep frame pointers, and an interpreter known not to.
     "/usr/bin/node",
     "/usr/lib/postgresql/15/bin/postgres",
     "/usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so",
@@ -24,22 +24,22 @@ const FILES: [&str; 14] = [
     "/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1",
     "/usr/bin/python3.11",
 ];
-/// Functions looked at.
+/// Number of functions compared.
 const FUNCTIONS: usize = 1000;
-/// Most functions of which two readings may differ: every difference is printed, to be explained.
+/// The most functions whose readings may differ: every difference is printed, to be explained.
 const MOST_DIFFERENCES: usize = 5;
-/// Whence the choice of functions.
+/// Seed of the choice of functions.
 const SEED: u64 = 20_261_120;
 
-/// What objdump shows of a function.
+/// The properties of a function, from objdump's output.
 #[derive(Debug, PartialEq, Eq)]
 struct Reading {
-    /// It saves the caller's frame pointer, and then points the register at the saved one.
+    /// Whether it saves the caller's frame pointer, and then sets the register to point at it.
     is_framed: bool,
     is_calling: bool,
 }
 
-/// Reads a function as objdump prints it.
+/// Reads a function in objdump's output.
 fn reading(file: &str, start: u64, len: u64) -> Reading {
     let output = Command::new("objdump")
         .args(["-d", "-w", "--no-show-raw-insn"])
@@ -70,7 +70,8 @@ fn judge(text: &str) -> Reading {
     reading
 }
 
-/// Check that objdump's text is read as it is meant: a frame, a register that only looks like one, a call with prefixes.
+/// Check that objdump's text is interpreted correctly: a frame, a register that only looks like one, a call with
+/// prefixes.
 #[test]
 fn disassembly_is_read() {
     let text = |lines: &[&str]| lines.iter().map(|line| format!("  10:\t{line}\n")).collect::<String>();
@@ -82,9 +83,9 @@ fn disassembly_is_read() {
     assert_eq!(judge(&moved), Reading { is_framed: false, is_calling: false });
 }
 
-/// Check that on a thousand functions the audit, which reads unwind information alone, says what their code says: which
-/// keep a frame pointer, and which call. Programs that are known to keep frame pointers are found to, and likewise those
-/// that are known not to.
+/// Check that on a thousand functions the audit, which reads only unwind information, agrees with their code on which
+/// keep a frame pointer and which call. Programs known to keep frame pointers must be found to, and those known not to
+/// must not.
 #[test]
 fn functions_agree_with_disassembly() {
     let files: Vec<&str> = FILES.into_iter().filter(|file| Path::new(file).is_file()).collect();
@@ -124,7 +125,8 @@ fn number_or_0(value: &Value) -> usize {
     value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
 }
 
-/// What distributions say of their builds: `PostgreSQL`, Node and `OpenJDK` keep frame pointers, Debian's libraries do not.
+/// Checks what distributions state about their builds: `PostgreSQL`, Node and `OpenJDK` keep frame pointers, Debian's
+/// libraries do not.
 fn assert_known(path: &str, share: f64) {
     let name = path.rsplit('/').next().unwrap_or(path);
     if ["node", "postgres", "libjvm.so"].contains(&name) {

@@ -1,5 +1,4 @@
-//! Cores as an emulator writes them, of aarch64 programs whose chains are known, held against gdb where that can unwind
-//! them.
+//! Cores written by an emulator, of aarch64 programs with known chains, compared with gdb where it can unwind them.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::support::crash::{CHAINS, Crash, addresses, assert_chain, died, frames};
@@ -10,15 +9,15 @@ use std::process::Command;
 
 const AARCH64_ROOT: &str = "/usr/aarch64-linux-gnu";
 
-/// The chains that can be followed in an emulator of version 7: it has no vDSO, hence no rows for its signal frame.
+/// The chains that can be unwound in version 7 of the emulator: it has no vDSO, hence no rows for its signal frame.
 fn emulated() -> impl Iterator<Item = (&'static str, &'static [&'static str], &'static str)> {
     CHAINS.into_iter().filter(|(argument, _, _)| *argument != "signal")
 }
 
 const QEMU: &[&str] = &["qemu-aarch64", "-cpu", "max", "-L", AARCH64_ROOT];
 
-/// Check that aarch64 cores, which an emulator writes without a list of files, have the known chains, whether return
-/// addresses are signed in non-leaf functions, in all of them, or not at all.
+/// Check that aarch64 cores, which the emulator writes without a list of files, have the known chains, whether return
+/// addresses are signed in non-leaf functions, in all functions, or not at all.
 #[test]
 fn aarch64_cores_with_signed_return_addresses() {
     let protections = ["none", "pac-ret", "pac-ret+leaf", "standard"];
@@ -41,8 +40,8 @@ fn aarch64_cores_with_signed_return_addresses() {
     }
 }
 
-/// Whether some word of a core is the signed form of another that is code's address: bits above 47 set, the rest in the
-/// first 4 GiB above where qemu loads programs.
+/// Whether some word of a core is the signed form of another word that is a code address: bits above 47 set, the rest
+/// in the first 4 GiB above where qemu loads programs.
 fn has_signed_words(core: &Path) -> bool {
     let bytes = std::fs::read(core).unwrap();
     let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
@@ -50,7 +49,7 @@ fn has_signed_words(core: &Path) -> bool {
     words.filter(|&word| word >> 63 == 0 && word >> 48 != 0 && is_code(word & 0xffff_ffff_ffff)).count() >= 4
 }
 
-/// Check that unsigned aarch64 stacks are frame by frame those of gdb, which cannot follow signed ones in a core.
+/// Check that unsigned aarch64 stacks equal gdb's frame by frame; gdb cannot follow signed ones in a core.
 #[test]
 fn aarch64_stacks_are_those_of_gdb() {
     for link in ["-no-pie", "-static"] {
@@ -62,7 +61,7 @@ fn aarch64_stacks_are_those_of_gdb() {
     }
 }
 
-/// Check that without its executable a core without a list of files says what is missing, and invents no frame.
+/// Check that without its executable a core without a list of files says what is missing, and has no invented frame.
 #[test]
 fn a_core_without_files_says_so() {
     let crash = Crash::new("aarch64-linux-gnu-gcc", &[], QEMU);

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A program that does nothing but calls, under gcc with and without frame pointers, and a benchmark that is a script.
+/// The manifest of a program that only calls functions, with gcc with and without frame pointers; the benchmark is a
+/// script.
 fn manifest(dir: &Path, rounds: u32, recording: &str) -> PathBuf {
     let source = "static __attribute__((noinline)) long fib(long n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
         #include <stdio.h>
@@ -67,8 +68,8 @@ fn evaluation(out: &Path) -> serde_json::Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// Check that builds, recordings, rounds and a report come from one command; that a program may be built under some
-/// flag sets only; that what is missing is said; and that running it again does nothing twice.
+/// Check that one command makes builds, recordings, rounds and a report; that a program may be limited to some flag
+/// sets; that missing tools are reported; and that a second run repeats nothing.
 #[test]
 fn one_command_gives_the_report() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,8 +104,8 @@ fn one_command_gives_the_report() {
     assert_eq!(fs::read(out.join("rounds.jsonl")).unwrap(), rounds, "timed again");
 }
 
-/// Check that more layouts are linked from the objects that are there, with the first one as it was and known, and that
-/// rounds of fewer are not mixed with theirs.
+/// Check that more layouts are linked from existing objects, with the first one unchanged and its facts kept, and that
+/// rounds with fewer layouts are not mixed with theirs.
 #[test]
 fn more_layouts_are_only_linked() {
     let dir = tempfile::tempdir().unwrap();
@@ -123,8 +124,8 @@ fn more_layouts_are_only_linked() {
     assert_eq!((&fib["rounds"], &fib["effect"]["Ok"]["n"]), (&2.into(), &5.into()), "{fib}");
 }
 
-/// Check that what a flag set prepares is made once and linked, and that a flag set whose preparation fails is left out, and
-/// said.
+/// Check that what a flag set prepares is made once and linked, and that a flag set whose preparation fails is reported
+/// and left out.
 #[test]
 fn libraries_are_prepared_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -157,7 +158,7 @@ fn libraries_are_prepared_once() {
     assert_eq!(sets, ["gcc"]);
 }
 
-/// Check that a run killed in the middle of its rounds goes on where it was, and keeps every finished round.
+/// Check that a run killed in the middle of its rounds continues, and keeps every finished round.
 #[test]
 fn killed_runs_go_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ fn killed_runs_go_on() {
     }
 }
 
-/// A manifest of programs that only differ in their benchmarks, without recordings; `head` stands before all else.
+/// A manifest of programs that differ only in their benchmarks, without recordings; `head` comes first.
 fn benchmarks(dir: &Path, head: &str, programs: &[(&str, &str)]) -> PathBuf {
     let path = manifest(dir, 2, "");
     let text = fs::read_to_string(&path).expect("the manifest");
@@ -201,7 +202,7 @@ fn benchmarks(dir: &Path, head: &str, programs: &[(&str, &str)]) -> PathBuf {
     path
 }
 
-/// Processes that run in a directory or below it.
+/// Processes whose working directory is this one or below it.
 fn processes_in(dir: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
     all.filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(dir))).collect()
@@ -215,8 +216,8 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Check that a run that is ended in the middle of a benchmark, be it so that it can do nothing about it, leaves nothing
-/// of that running: neither a child's child nor one that has gone into a session of its own.
+/// Check that a run that ends in the middle of a benchmark, even by SIGKILL, leaves no process of it running: neither a
+/// grandchild nor one in a session of its own.
 #[test]
 fn ended_runs_leave_no_benchmark_running() {
     let dir = tempfile::tempdir().unwrap();
@@ -225,7 +226,7 @@ fn ended_runs_leave_no_benchmark_running() {
     let out = dir.path().join("out");
     for signal in ["INT", "TERM", "KILL"] {
         let run = flags(&manifest, &out);
-        // A shell's background jobs, which these tests may be of, are deaf to SIGINT.
+        // A shell's background jobs, such as these tests, may ignore SIGINT.
         let mut child = Command::new("env")
             .arg("--default-signal=INT")
             .arg(run.get_program())
@@ -247,8 +248,8 @@ fn ended_runs_leave_no_benchmark_running() {
     }
 }
 
-/// Check that a benchmark that hangs is ended and said, that the other program's rounds are done all the same, and that
-/// a later run does what is missing.
+/// Check that a hanging benchmark is ended and reported, that the other program's rounds are still run, and that a
+/// later run does what is missing.
 #[test]
 fn hung_benchmarks_are_ended() {
     let dir = tempfile::tempdir().unwrap();
@@ -271,7 +272,7 @@ fn hung_benchmarks_are_ended() {
     assert_eq!((rounds("hangs"), rounds("fib")), (2, 2));
 }
 
-/// Makes results as versions left them that noted neither a build's files nor what a round was timed with.
+/// Makes results look like those of versions that recorded neither a build's files nor what a round timed.
 fn forget_identities(out: &Path) {
     for arm in ["gcc", "gcc.again"] {
         fs::remove_file(out.join("builds/fib").join(arm).join("files.json")).expect("results of a run");
@@ -300,8 +301,8 @@ fn forget_identities(out: &Path) {
     });
 }
 
-/// Check that results of a version that did not note what they are of are kept, and that a source that is edited later
-/// makes builds, facts and rounds anew, mixed with none before.
+/// Check that results of a version that recorded no identities are kept, and that editing a source makes new builds,
+/// facts and rounds, which are not mixed with older ones.
 #[test]
 fn edited_sources_start_anew() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! perf's recordings of programs that perf itself cannot unwind, imported: their stacks are those of the manifest.
+//! Imports perf's recordings of programs that perf itself cannot unwind: their stacks must be those of the manifest.
 
 use crate::support::stacks::{Stack, commonest, stacks};
 use crate::support::{Ran, fpprof, ran, report, until_enough};
@@ -10,7 +10,7 @@ fn program(name: &str) -> &'static Program {
     programs().iter().find(|program| program.name == name).unwrap_or_else(|| panic!("no program {name}"))
 }
 
-/// Records a program with perf and imports what it wrote; gives the recording.
+/// Records a program with perf and imports the file; returns the recording.
 fn imported(dir: &Path, program: &Path, options: &[&str]) -> PathBuf {
     let (perf_data, recording) = (recorded(dir, program, &[], options), dir.join("recording"));
     let ran = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
@@ -19,7 +19,7 @@ fn imported(dir: &Path, program: &Path, options: &[&str]) -> PathBuf {
     recording
 }
 
-/// Records a program with perf until there are enough samples; gives its file.
+/// Records a program with perf until there are enough samples; returns the file.
 fn recorded(dir: &Path, program: &Path, arguments: &[&str], options: &[&str]) -> PathBuf {
     let perf_data = dir.join("perf.data");
     until_enough("samples", |seconds| {
@@ -34,12 +34,12 @@ fn recorded(dir: &Path, program: &Path, arguments: &[&str], options: &[&str]) ->
     perf_data
 }
 
-/// The numbers of samples of folded stacks.
+/// The sample counts of folded stacks.
 fn samples(folded: &str) -> impl Iterator<Item = u64> {
     folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
 }
 
-/// Per cent of the samples in functions of the program whose stacks are as the manifest says.
+/// Per cent of the samples in the program's functions whose stacks match the manifest.
 fn percent(program: &Program, stacks: &[Stack]) -> u64 {
     let outcomes = program.chains.iter().flat_map(|chain| chain.dwarf);
     let outcomes: Vec<_> = outcomes.collect();
@@ -52,8 +52,8 @@ fn percent(program: &Program, stacks: &[Stack]) -> u64 {
     (right * 100).checked_div(all).unwrap_or(0)
 }
 
-/// Check that files without `.eh_frame_hdr`, of other linkers, static ones, with musl, and with rows in `.debug_frame`
-/// are unwound to their roots.
+/// Check that files without `.eh_frame_hdr`, from other linkers, static ones, with musl, and with rows in
+/// `.debug_frame` are unwound to their roots.
 #[test]
 fn layouts_perf_cannot_unwind() {
     let names = [
@@ -77,8 +77,8 @@ fn layouts_perf_cannot_unwind() {
     }
 }
 
-/// Check that callchains alone give what frame pointers give, that a compressed recording unwinds like any other, and that
-/// nothing is said of what it cost to record.
+/// Check that callchains alone give the frame-pointer stacks, that a compressed recording unwinds like any other, and
+/// that no cost of recording is reported.
 #[test]
 fn callchains_and_compressed_stacks() {
     let dir = tempfile::tempdir().unwrap();
@@ -99,7 +99,7 @@ fn callchains_and_compressed_stacks() {
     assert!(report["cost"].is_null() && report["volume"]["ring_bytes_per_sample"].is_null());
 }
 
-/// Check that a program that is no longer where it was is found below `--symfs`, and only there.
+/// Check that a program that has been moved is found below `--symfs`, and only there.
 #[test]
 fn files_of_another_machine() {
     let dir = tempfile::tempdir().unwrap();
@@ -123,21 +123,21 @@ fn files_of_another_machine() {
     assert!(found.contains(";burn "), "{found}");
 }
 
-/// The folded stacks of a recording, or of a file of perf's.
+/// The folded stacks of a recording, or of a perf.data file.
 fn folded(file: &Path, options: &[&str]) -> Ran {
     let ran = ran(fpprof().args(["export", "--format", "folded"]).args(options).arg(file));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     ran
 }
 
-/// The first number behind `key` in a text.
+/// The first number after `key` in a text.
 fn number_after(text: &str, key: &str) -> Option<u64> {
     let digits = text.split_once(key)?.1.trim_start();
     digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Check that of each kind of file that perf writes, into a file and into a pipe, as many samples are imported as perf
-/// counts in it, and that all of them are accounted for; and that files without times or stacks are refused as such.
+/// Check that for each kind of perf.data file, written to a file and to a pipe, as many samples are imported as perf
+/// counts in it, and that all are accounted for; and that files without times or stacks are refused with that reason.
 #[test]
 fn counts_are_perfs_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ fn counts_are_perfs_own() {
     ];
     let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
     for kind in kinds {
-        // perf cannot read what it has compressed into a pipe.
+        // perf cannot read its own compressed output from a pipe.
         let outputs = [perf_data.to_str().unwrap(), "-"].into_iter().take(if kind.contains(&"-z") { 1 } else { 2 });
         for output in outputs {
             let mut perf = Command::new("perf");
@@ -196,8 +196,8 @@ fn counts_are_perfs_own() {
     }
 }
 
-/// Check that the stacks of a perf.data file are the same whether it is imported first or folded as it is read, by
-/// registers and stack, by callchains and compressed, in whatever detail; and that what perf wrote into a pipe must be
+/// Check that the stacks of a perf.data file are the same whether it is imported first or folded directly, with
+/// registers and stack, with callchains and compressed, at every level of detail; and that perf's pipe output must be
 /// imported.
 #[test]
 fn export_folds_perf_data_in_place() {
@@ -216,7 +216,7 @@ fn export_folds_perf_data_in_place() {
         }
         let exported = |file: &Path, format| ran(fpprof().args(["export", "--format", format]).arg(file)).stdout;
         assert_eq!(exported(&perf_data, "perf-script"), exported(&recording, "perf-script"), "{options:?}");
-        // perf's file does not tell when it began: not at the machine's start.
+        // perf's file has no start time; times must not count from the machine's boot.
         let firefox: serde_json::Value = serde_json::from_str(&exported(&perf_data, "firefox")).unwrap();
         let first_ms = firefox["threads"][0]["samples"]["timeDeltas"][0].as_f64().unwrap();
         assert!(first_ms < 60_000.0, "{options:?}: the first sample is at {first_ms} ms");
@@ -228,8 +228,8 @@ fn export_folds_perf_data_in_place() {
     assert!(refused.stderr.contains("fpprof import"), "{}", refused.stderr);
 }
 
-/// Check that the limits of unwinding are those asked for, and that frame pointers are followed if asked for only, and
-/// then marked: in what is exported, and in what a report counts.
+/// Check that unwinding respects the given limits, and that frame pointers are followed only on request, and then
+/// marked in exports and counted in reports.
 #[test]
 fn unwinding_is_as_asked() {
     const DWARF: [&str; 2] = ["--call-graph", "dwarf,16384"];

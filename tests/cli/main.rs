@@ -1,4 +1,4 @@
-//! The command from outside, on inputs that need no recording of ours.
+//! Tests of the command on inputs that need no new recording.
 
 mod audit;
 mod audit_disassembly;

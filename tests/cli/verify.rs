@@ -1,4 +1,4 @@
-//! `fpprof verify` on programs whose every oddity is known: what the oracle must see, and what it must not claim.
+//! `fpprof verify` on programs with known peculiarities: what the oracle must find, and what it must not claim.
 
 mod go;
 mod pace;
@@ -9,13 +9,13 @@ use crate::support::{Ran, number, until_enough};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A compiled program, gone with its folder.
+/// A compiled program; dropping it removes its directory.
 struct Program {
     folder: tempfile::TempDir,
 }
 
 impl Program {
-    /// Compiles `source`, written as `main.EXTENSION`.
+    /// Compiles `source`, written to `main.EXTENSION`.
     fn compile(compiler: &str, flags: &[&str], extension: &str, source: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the program");
         let file = folder.path().join(format!("main.{extension}"));
@@ -28,7 +28,7 @@ impl Program {
         self.folder.path().join("prog")
     }
 
-    /// `verify --json` of the program under `fp` and `dwarf`.
+    /// `verify --json` of the program with `fp` and `dwarf`.
     fn verify(&self, options: &[&str]) -> Value {
         let options: Vec<&str> = ["--strategies", "fp,dwarf"].iter().chain(options).copied().collect();
         let path = self.path();
@@ -61,7 +61,7 @@ struct Function {
     checked: u64,
     fp: Classes,
     dwarf: Classes,
-    /// Stacks of `dwarf` that broke at a frame of it.
+    /// Stacks of `dwarf` that went wrong at a frame of this function.
     dwarf_broke: Classes,
 }
 
@@ -90,14 +90,14 @@ fn function(report: &Value, name: &str) -> Function {
     }
 }
 
-/// Every stack of a function is exact under `dwarf`, and it ran.
+/// Checks that the function ran, and that all its stacks are exact under `dwarf`.
 fn assert_exact(report: &Value, name: &str) {
     let function = function(report, name);
     assert!(function.checked > 0, "{name} did not run");
     assert_eq!(function.dwarf.exact, function.checked, "{name}: {:?}", function.dwarf);
 }
 
-/// Nothing a strategy was asked for is left out of its counts, and hardly anything is wrong in silence.
+/// Checks that every strategy's counts add up, and that hardly any stack is wrong without a flag.
 fn assert_sound(report: &Value) {
     let checked = number(report, "checked");
     assert!(checked > 1000, "{report}");
@@ -106,8 +106,8 @@ fn assert_sound(report: &Value) {
         let parts = ["truncated", "flagged", "wrong"].map(|class| total(&verdicts[class]));
         assert_eq!(number(verdicts, "exact") + parts.iter().sum::<u64>(), checked, "{verdicts}");
     }
-    // One in a thousand: rows are wrong for an instruction or two where a program jumps out of frames, and what is checked
-    // is chosen at random.
+    // One in a thousand: rows are wrong for an instruction or two where a program jumps out of frames, and the checked
+    // instructions are chosen at random.
     let wrong = total(&strategy(report, "dwarf")["wrong"]);
     assert!(wrong * 1000 <= checked, "{wrong} of {checked} wrong without a flag: {}", strategy(report, "dwarf"));
 }
@@ -124,8 +124,8 @@ int main(void) {
 }
 ";
 
-/// Check that recursion and callbacks from a library are exact at every instruction, and that the same program gives
-/// the same figures twice.
+/// Check that recursion and callbacks from a library are exact at every instruction, and that two runs give the same
+/// figures.
 #[test]
 fn recursion_is_exact_and_reproducible() {
     let program = Program::compile("gcc", &["-O1", "-g", "-static"], "c", RECURSION);
@@ -139,7 +139,7 @@ fn recursion_is_exact_and_reproducible() {
     assert_eq!(first, program.verify(&[]), "the same input gives the same figures");
 }
 
-/// Check that one in N is what `--every` means, that `--skip` skips, and that `--max-instructions` ends the program.
+/// Check that `--every` checks one in N, that `--skip` skips, and that `--max-instructions` ends the program.
 #[test]
 fn a_part_can_be_checked() {
     let program = Program::compile("gcc", &["-O1", "-static"], "c", RECURSION);
@@ -149,8 +149,8 @@ fn a_part_can_be_checked() {
     assert!(report["run"]["ended"].as_str().is_some_and(|ended| ended.starts_with("killed after 5000")), "{report}");
 }
 
-/// Check that frame pointers are found wrong where a compiler leaves them out of leaf functions in spite of being told
-/// to keep them, that the flag says so, and that call frame information is right there.
+/// Check that frame pointers are found wrong where a compiler omits them in leaf functions in spite of its option, that
+/// the flag says so, and that call frame information is right there.
 #[test]
 fn frame_pointers_drop_the_caller_of_a_leaf() {
     let source = r#"
@@ -174,8 +174,8 @@ fn frame_pointers_drop_the_caller_of_a_leaf() {
     assert!(number(skips, "both") >= leaf.checked, "{skips}");
 }
 
-/// Check that signal handlers are followed in and out, that the stack below a handler is exact on the same stack, and
-/// that one on a stack of its own is honestly cut.
+/// Check that signal handlers are followed in and out, that stacks of handlers on the same stack are exact, and that
+/// those on a stack of their own are truncated, not wrong.
 #[test]
 fn signal_handlers_are_followed() {
     let source = r"
@@ -207,7 +207,7 @@ fn signal_handlers_are_followed() {
     assert!(number(&strategy(&report, "dwarf")["truncated"], "stack_switch") >= apart.checked);
 }
 
-/// Check that frames left by longjmp and by a C++ exception are gone, and that what runs afterwards is exact.
+/// Check that frames left by longjmp and by a C++ exception are removed, and that what runs afterwards is exact.
 #[test]
 fn jumps_and_exceptions_leave_frames() {
     let source = r"
@@ -224,7 +224,7 @@ fn jumps_and_exceptions_leave_frames() {
         __attribute__((noinline)) void thrower() { try { deep(5, false); } catch (int) { after(); } }
         int main() { jumper(); thrower(); return depth != 2; }
     ";
-    // Symbol look-up at the start of a program with a shared libstdc++ alone is 1.5 million instructions.
+    // Symbol look-up at start with a shared libstdc++ would take 1.5 million instructions.
     let flags = ["-O1", "-fno-optimize-sibling-calls", "-static-libgcc", "-static-libstdc++"];
     let report = Program::compile("g++", &flags, "cpp", source).verify(&[]);
     assert_sound(&report);
@@ -235,7 +235,7 @@ fn jumps_and_exceptions_leave_frames() {
     }
 }
 
-/// Check that a tail call leaves no frame to be missed.
+/// Check that a tail call leaves no frame that could be missing.
 #[test]
 fn tail_calls_leave_no_frame() {
     let source = r"
@@ -250,8 +250,8 @@ fn tail_calls_leave_no_frame() {
     assert_exact(&report, "passing_on");
 }
 
-/// Check that assembly without call frame information ends a stack honestly, and that wrong information is found: who
-/// it is of, the row, and both stacks.
+/// Check that assembly without call frame information truncates a stack, and that wrong information is found, with the
+/// function, the row, and both stacks.
 #[test]
 fn wrong_call_frame_information_is_found() {
     let source = r#"
@@ -286,7 +286,7 @@ fn wrong_call_frame_information_is_found() {
     assert_ne!(got["frames"][1]["address"], lie["truth"][1]["address"], "{lie}");
 }
 
-/// Check that every thread has a stack of its own, and that locks between threads do not stop the stepping.
+/// Check that every thread has a stack of its own, and that locks between threads do not block stepping.
 #[test]
 fn threads_have_their_own_stacks() {
     let source = r"
@@ -316,7 +316,7 @@ fn threads_have_their_own_stacks() {
     assert_exact(&report, "work");
 }
 
-/// Check that return addresses that are replaced on the stack are excluded and counted, and that the rest is exact.
+/// Check that return addresses replaced on the stack are excluded and counted, and that the rest is exact.
 #[test]
 fn replaced_return_addresses_are_excluded() {
     let source = r"
@@ -335,7 +335,7 @@ fn replaced_return_addresses_are_excluded() {
     assert_exact(&report, "target");
 }
 
-/// Check that the program is followed through exec, and that processes it makes are let go and counted.
+/// Check that the program is followed through exec, and that child processes are detached and counted.
 #[test]
 fn exec_is_followed_and_processes_are_let_go() {
     let program = Program::compile("gcc", &["-O1", "-static"], "c", RECURSION);
@@ -350,7 +350,7 @@ fn exec_is_followed_and_processes_are_let_go() {
     assert_exact(&report, "fib");
 }
 
-/// Check that the command's output does not mix with the report, and that its status is told.
+/// Check that the command's output is separate from the report, and that its status is reported.
 #[test]
 fn output_of_the_command_stays_apart() {
     let ran = verify(&["--strategies", "dwarf", "--leap", "1000"], &["/bin/echo", "spoken"]);
@@ -364,7 +364,7 @@ fn output_of_the_command_stays_apart() {
     assert!(Path::new(file).exists());
 }
 
-/// Check that limits that are not met fail with words, and that nonsense is refused before anything runs.
+/// Check that missed limits fail with a message, and that invalid options are refused before anything runs.
 #[test]
 fn limits_and_nonsense_are_told() {
     let program = Program::compile("gcc", &["-O2", "-static"], "c", RECURSION);
@@ -448,8 +448,8 @@ int main(void) {
 }
 "#;
 
-/// Check that a program that leaps does all it does otherwise: signals, jumps, coroutines, children with and without its
-/// memory; and that its true stack is known all along.
+/// Check that a program with leaps behaves as usual: signals, jumps, coroutines, children with and without its memory;
+/// and that its true stack is always known.
 #[test]
 fn leaps_follow_everything() {
     let program = Program::compile("gcc", &["-O1", "-fno-optimize-sibling-calls"], "c", EVERYTHING);
@@ -461,7 +461,7 @@ fn leaps_follow_everything() {
         assert_eq!(number(events, name), n, "{name} of {events}");
     }
     assert!(number(events, "stack_switches") >= 16 && number(events, "turns_passed") > 1000, "{events}");
-    // Not `fib`, which runs on the alternate stack too.
+    // Without `fib`, which runs on the alternate stack too.
     for name in ["raiser", "jumper", "routine", "child", "sharing_child", "spawned", "by"] {
         assert_exact(&report, name);
     }
@@ -475,7 +475,7 @@ fn leaps_follow_everything() {
     assert!(share(&report) <= share(&all) + 20, "{} {}", report["excluded"], all["excluded"]);
 }
 
-/// Check that threads which wait for each other go on through leaps, also where they spin.
+/// Check that threads which wait for each other continue through leaps, even if they spin.
 #[test]
 fn leaping_threads_do_not_wait_for_ever() {
     let source = r"
@@ -506,7 +506,8 @@ fn leaping_threads_do_not_wait_for_ever() {
     assert_exact(&report, "step");
 }
 
-/// Check that threads which end while another one is stepped take nothing from it: it once went on a byte behind its place.
+/// Check that threads which end while another one is stepped do not affect it: a former bug resumed it one byte too
+/// late.
 #[test]
 fn leaps_survive_threads_that_end() {
     let source = include_str!("../../workloads/many/threads.c");
@@ -518,8 +519,8 @@ fn leaps_survive_threads_that_end() {
     assert_exact(&report, "fib");
 }
 
-/// Check that thunks for returns and for indirect calls, which put return addresses where no call has put them, spoil
-/// nothing but themselves, stepped or leapt over.
+/// Check that thunks for returns and for indirect calls, which push return addresses without a call, affect only their
+/// own stacks, in steps and in leaps.
 #[test]
 fn return_thunks_are_followed() {
     let source = r"
@@ -541,7 +542,7 @@ fn return_thunks_are_followed() {
         for name in ["inner", "middle"] {
             assert_exact(&report, name);
         }
-        // A thunk calls a place of its own that nothing returns to. Its rows leave that frame out; the oracle does not.
+        // A thunk calls a place of its own that nothing returns to. Its rows omit that frame; the oracle does not.
         for group in report["functions"].as_array().expect("functions") {
             let is_thunk = group["name"].as_str().is_some_and(|name| name.starts_with("__x86_"));
             assert!(is_thunk || number(&group["leaf"][1], "wrong") == 0, "{options:?}: {group}");
@@ -549,7 +550,7 @@ fn return_thunks_are_followed() {
     }
 }
 
-/// Check that libraries which come and go at one address, with breakpoints in them, are told apart.
+/// Check that libraries loaded in turn at one address, with breakpoints in them, are distinguished.
 #[test]
 fn leaps_survive_libraries_that_go() {
     let all = fpprof_workloads::programs();
@@ -569,8 +570,8 @@ fn leaps_survive_libraries_that_go() {
     });
 }
 
-/// Check that a recording of what is checked has a sample of each instruction, and that the report finds the shares in it
-/// that the oracle has.
+/// Check that a recording of what is checked has a sample of each instruction, and that the report finds the oracle's
+/// shares in it.
 #[test]
 fn what_is_checked_can_be_recorded() {
     let source = "static int __attribute__((noinline)) leaf(int n) { return n * 3 + 1; }
@@ -586,7 +587,7 @@ int main(void) { int sum = 0; for (int i = 0; i < 50; i++) sum += leaf(i); retur
     let dwarf = strategy(&verified, "dwarf");
     let recognised = number(dwarf, "exact") - number(dwarf, "roots_missed");
     assert_eq!(number(&report["strategies"]["dwarf"], "complete"), recognised);
-    // Where the call frame information ends, frame pointers may end as well.
+    // Where call frame information ends a stack, frame pointers may end it as well.
     let relations = &report["agreements"][0]["relations"];
     let (exact, truncated) = (number(strategy(&verified, "fp"), "exact"), number(&verified, "checked") - recognised);
     assert!((exact..=exact + truncated).contains(&number(relations, "same")), "{exact}, {truncated}: {relations}");

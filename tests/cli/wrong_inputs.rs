@@ -1,11 +1,11 @@
-//! Wrong inputs: one clear message that says what to do, the right exit status, and nothing lost.
+//! Wrong inputs: each gives one clear message with a remedy, the right exit status, and no data loss.
 
 use crate::support::{copy_program, fpprof, ran, run};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Every message is one line from us and names a way out.
+/// Checks that the message is one line from fpprof and has these words.
 fn assert_refused(ran: &crate::support::Ran, status: i32, words: &[&str]) {
     assert_eq!(ran.status, status, "{ran:?}");
     for word in words {
@@ -15,7 +15,7 @@ fn assert_refused(ran: &crate::support::Ran, status: i32, words: &[&str]) {
     assert!(ran.stdout.is_empty(), "data on stdout although nothing was done: {}", ran.stdout);
 }
 
-/// Check that a request nobody could meet is refused as wrong usage before anything runs.
+/// Check that an impossible request is refused as a usage error before anything runs.
 #[test]
 fn values_are_checked_before_anything_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ fn values_are_checked_before_anything_runs() {
     }
     assert_refused(&run(["record", "--switch-output", "1h", "--", "sh", "-c", &touch]), 2, &["--switch-output", "CMD"]);
     assert_refused(&run(["nonsense"]), 2, &["nonsense"]);
-    // A misspelt option is not taken for the command.
+    // A misspelt option must not be taken for the command.
     assert_refused(&run(["record", "--freqency=99", "sh", "-c", &touch]), 2, &["--freqency", "similar", "--freq"]);
     for command in ["record", "top", "verify", "compare"] {
         assert_refused(&run([command, "--no-such-option", "sh", "-c", &touch]), 2, &["--no-such-option"]);
@@ -54,7 +54,8 @@ fn values_are_checked_before_anything_runs() {
     assert!(!mark.exists(), "the command ran although the request was refused");
 }
 
-/// Check that a rate above the kernel's limit, or a ring too small for two samples, is refused with the number needed.
+/// Check that a rate above the kernel's limit, or a ring too small for two samples, is refused with the required
+/// number.
 #[test]
 fn limits_are_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,7 +77,7 @@ fn commands_that_do_not_start_are_named() {
     let plain = dir.path().join("plain");
     fs::write(&plain, "not a program").unwrap();
     assert_refused(&start(plain.to_str().unwrap()), 126, &["plain"]);
-    // Executable by its mode, but nothing the kernel can run: only execve itself finds out.
+    // Executable by its mode, but invalid: only execve itself finds out.
     let garbage = dir.path().join("garbage");
     fs::write(&garbage, [0x7f, b'X', 1, 2, 3]).unwrap();
     fs::set_permissions(&garbage, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -87,8 +88,8 @@ fn commands_that_do_not_start_are_named() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "older", "the older file is still there");
 }
 
-/// Check that a gate that is misspelt, out of range or about nothing is wrong usage, in every command that has gates, and
-/// that nothing is read or run for it.
+/// Check that a gate that is misspelt, out of range or applies to nothing is a usage error, in every command with
+/// gates, and that nothing is read or run.
 #[test]
 fn gates_are_checked_before_anything_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -112,7 +113,7 @@ fn gates_are_checked_before_anything_is_read() {
     assert_refused(&run(["diff", "/nonexistent/a", "--strategies", "fp"]), 2, &["two strategies"]);
 }
 
-/// Check that attaching to nothing is refused.
+/// Check that attaching to a missing process is refused.
 #[test]
 fn a_process_that_is_not_there_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -122,7 +123,8 @@ fn a_process_that_is_not_there_is_named() {
     assert!(!file.exists());
 }
 
-/// Check that a foreign, empty, cut or missing file is told apart, in every command that reads one.
+/// Check that a file of another format, an empty, a truncated and a missing file have different messages, in every
+/// command that reads one.
 #[test]
 fn foreign_files_are_named_for_what_they_are() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,8 +145,8 @@ fn foreign_files_are_named_for_what_they_are() {
     assert_refused(&run(["report", dir.path().to_str().unwrap()]), 1, &[dir.path().to_str().unwrap()]);
 }
 
-/// Check that what is no perf.data file, no core or no linked ELF file is named for what it is, and where a file ends too
-/// early.
+/// Check that what is no perf.data file, no core or no linked ELF file is named for what it is, and that the message
+/// says where a truncated file ends.
 #[test]
 fn what_cannot_be_unwound_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +158,7 @@ fn what_cannot_be_unwound_is_named() {
     crate::support::compile("gcc", &["-c"], at("object").as_ref(), at("main.c").as_ref());
     crate::support::compile("gcc", &[], at("program").as_ref(), at("main.c").as_ref());
     let program = fs::read(at("program")).unwrap();
-    // As a core (ELF type 4) it ends in its program headers.
+    // As a core (ELF type 4) it is truncated in its program headers.
     write("core", &[&program[..16], &[4], &program[17..100]].concat());
     write("cut", &program[..program.len() / 2]);
     write("begun", b"PERFILE2\x68\0\0\0\0\0\0\0");
@@ -210,14 +212,14 @@ fn what_cannot_be_unwound_is_named() {
     }
 }
 
-/// Check that without the right to load BPF programs, a request for them is answered with the capabilities that are missing, and
-/// no empty profile is written.
+/// Check that a request for BPF without the right to load programs is answered with the missing capabilities, and
+/// writes no empty profile.
 #[test]
 fn without_privilege_the_missing_capability_is_named() {
     let dir = tempfile::tempdir_in("/tmp").unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(dir.path(), open).unwrap();
-    // The program itself must be readable for the plain user, wherever it was built.
+    // The program itself must be readable by the ordinary user, wherever it was built.
     let program = dir.path().join("fpprof");
     copy_program(Path::new(env!("CARGO_BIN_EXE_fpprof")), &program);
     let file = dir.path().join("r.fpprof");
@@ -231,8 +233,8 @@ fn without_privilege_the_missing_capability_is_named() {
     assert!(!file.exists(), "an empty profile was left behind");
 }
 
-/// Check that names that would command the terminal are written out, whoever words the message: we, the operating system's
-/// errors, or the parser of the command line.
+/// Check that names with terminal control characters are escaped in every message: fpprof's own, the operating system's
+/// errors, and those of the command line parser.
 #[test]
 fn names_in_errors_are_escaped() {
     let name = "\u{1b}[31m\u{7}\nfpprof: all is well";
@@ -248,7 +250,7 @@ fn names_in_errors_are_escaped() {
         assert_refused(&refused, 1, &["\\u{1b}[31m\\u{7}"]);
         assert!(!refused.stderr.contains(['\u{1b}', '\u{7}']), "{}", refused.stderr);
     }
-    // The parser's own words: what it repeats of an option or its value begins no line.
+    // The parser's own messages: an option or value that it repeats must not begin a line.
     let cases: [&[&str]; 3] = [
         &["report", "--strategies", "fp\nfpprof: all is well"],
         &["report", "--fp\nfpprof: all is well"],
@@ -265,7 +267,7 @@ fn names_in_errors_are_escaped() {
     assert!(usage.stdout.contains("unexpected argument") && !usage.stdout.contains("\u{1b}]0;"), "{usage:?}");
 }
 
-/// Check that what is not text is not written to a terminal.
+/// Check that binary output is not written to a terminal.
 #[test]
 fn terminals_get_no_binary_output() {
     for args in ["export --format pprof", "export --format otlp", "archive -o -"] {

@@ -1,4 +1,4 @@
-//! Faults of the disk, at each write of the real program.
+//! Disk faults at each write of the real program.
 
 use crate::checked;
 use crate::support::{compile, fpprof, ran, source};
@@ -7,10 +7,10 @@ use std::io::Cursor;
 use std::path::Path;
 use std::process::Command;
 
-/// The writes that fail, one in each run, and all that follow it.
+/// Number of runs: in the nth, the nth write and all later ones fail.
 const WRITES: u32 = 12;
 
-/// Records for a while under strace, which makes the writes to the recording fail from one of them on.
+/// Records for a while under strace, which makes writes to the recording fail from a given one onwards.
 fn record_with(fault: &str, file: &Path) -> crate::support::Ran {
     let calls = "write,pwrite64,writev,pwritev";
     let mut command = Command::new("strace");
@@ -20,8 +20,7 @@ fn record_with(fault: &str, file: &Path) -> crate::support::Ran {
     ran(command.args(["--", "timeout", "3", "sh", "-c", "while :; do :; done"]))
 }
 
-/// Check that a disk that is full, or that fails, from any write on costs what comes after, and that this is said and
-/// counted.
+/// Check that a full or failing disk loses only what follows, and that the loss is reported and counted.
 #[test]
 fn failing_writes_cost_what_comes_after() {
     let dir = tempfile::tempdir().unwrap();
@@ -48,7 +47,7 @@ fn failing_writes_cost_what_comes_after() {
     println!("figures failing={} opened={opened} not_begun={not_begun}", opened + not_begun);
 }
 
-/// Check that writes that take a part only are gone on with: nothing is lost, and nothing is written twice.
+/// Check that partial writes are continued: nothing is lost, and nothing is written twice.
 #[test]
 fn short_writes_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,7 +65,7 @@ fn short_writes_lose_nothing() {
     assert_eq!(end.cpus.iter().map(|cpu| cpu.dropped).sum::<u64>(), 0, "{}", ran.stderr);
 }
 
-/// Check that writes that are interrupted are done again, and that a fault that passes costs the samples of its time only.
+/// Check that interrupted writes are repeated, and that a temporary fault loses only the samples of its time.
 #[test]
 fn faults_that_pass_are_survived() {
     let dir = tempfile::tempdir().unwrap();

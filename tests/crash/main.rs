@@ -1,7 +1,7 @@
-//! `just crash`: recordings that are cut short, damaged, or cannot be written. Each opens, has lost no more than it must,
-//! says what is missing, and adds up.
+//! `just crash`: recordings that are truncated, damaged, or cannot be written. Each opens, has lost no more than
+//! necessary, says what is missing, and adds up.
 //!
-//! Needs root, as all that records, and strace. Lines that begin with `figures` are read by `just reliability`.
+//! Needs root, to record, and strace. Lines that begin with `figures` are read by `just reliability`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,24 +20,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::{Ended, fpprof};
 
-/// Recorders that are killed.
+/// Number of recorders to kill.
 const KILLED: usize = 1_000;
-/// They are killed before this, after they were started. A recorder writes a second after it began at the latest.
+/// Latest time of a kill after the start. A recorder writes at the latest one second after it began.
 const LONGEST: Duration = Duration::from_millis(2_500);
-/// The cuts: at each of the last bytes.
+/// Number of cuts: one at each of the last bytes.
 const CUTS: usize = 64 << 10;
-/// The bits that are changed, one at a time.
+/// Number of changed bits, one at a time.
 const FLIPS: usize = 10_000;
 
 type Bytes<'a> = Recording<Cursor<&'a [u8]>>;
 
-/// A program that computes for ever.
+/// Starts a program that computes forever.
 fn spinner() -> Ended {
     let mut command = std::process::Command::new("sh");
     Ended(command.args(["-c", "while :; do :; done"]).stdout(Stdio::null()).spawn().unwrap())
 }
 
-/// Reads all samples; panics unless every tick is accounted for. Gives how many there are.
+/// Reads all samples; panics unless every tick is accounted for. Returns the number of samples.
 fn checked(recording: &mut Bytes<'_>, what: &str) -> u64 {
     let mut tally = Tally::default();
     recording.samples(|sample| tally.observe(sample)).unwrap();
@@ -48,16 +48,16 @@ fn checked(recording: &mut Bytes<'_>, what: &str) -> u64 {
     tally.cpus.values().map(|cpu| cpu.samples).sum()
 }
 
-/// What a recorder left that was killed some time after it was started.
+/// What a killed recorder left.
 #[derive(Debug, PartialEq, Eq)]
 enum Left {
     /// It had not begun to write.
     Nothing,
-    /// How many, and how long before its end the last of them was taken, or the recording began.
+    /// The number of samples, and the time between its end and the last sample, or else the start of the recording.
     Samples(u64, Duration),
 }
 
-/// Records a process and kills the recorder.
+/// Records a process and kills the recorder after some time.
 fn kill_after(time: Duration, pid: u32, file: &Path) -> Left {
     let mut command = fpprof();
     command.args(["record", "-F", "499", "-p", &pid.to_string(), "-o"]).arg(file);
@@ -83,7 +83,7 @@ fn kill_after(time: Duration, pid: u32, file: &Path) -> Left {
     Left::Samples(n, killed.saturating_sub(Duration::from_nanos(last_ns)))
 }
 
-/// Check that recorders killed at random instants leave what they had written.
+/// Check that recorders killed at random times leave what they had written.
 #[test]
 fn killed_recorders_leave_what_they_wrote() {
     let spinner = spinner();
@@ -127,7 +127,7 @@ fn real_recording(dir: &Path) -> Vec<u8> {
 }
 
 /// Check that a recording cut at each of its last bytes has all blocks before the cut, and says what is missing; and
-/// that a changed bit costs one block at most.
+/// that a changed bit loses at most one block.
 #[test]
 fn cuts_and_flips_cost_one_block_at_most() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn cuts_and_flips_cost_one_block_at_most() {
         let what = format!("cut at {cut} of {}", file.len());
         let mut recording = match Recording::open(Cursor::new(&file[..cut])) {
             Ok(recording) => recording,
-            // The first block is what says that it is a recording.
+            // The first block identifies the file as a recording.
             Err(_) if last == 0 && cut < 4096 => continue,
             Err(error) => panic!("{what}: {error}"),
         };

@@ -1,4 +1,4 @@
-//! Cores as the kernel writes them, of x86-64 and i386 programs whose chains are known, held against gdb.
+//! Cores written by the kernel, of x86-64 and i386 programs with known chains, compared with gdb.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use crate::changed::Changed;
@@ -12,7 +12,7 @@ use std::process::Command;
 const I386_INTERPRETER: &str =
     "-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2,-rpath,/usr/i686-linux-gnu/lib";
 
-/// Cores are left where a program runs.
+/// Makes the kernel write cores to the program's working directory.
 fn plain_cores() -> Changed {
     changed_file("/proc/sys/kernel/core_pattern", "core")
 }
@@ -27,19 +27,19 @@ fn check_native(compiler: &str, flags: &[&str], arch: &str) {
         let unwound = crash.unwind(&core, &[]);
         assert_eq!(unwound["arch"], arch, "{context}");
         assert_chain(died(&unwound), functions, root, &context);
-        // Another thread may be where the C library has no rows, around the system call that makes a thread.
+        // Another thread may be where the C library has no rows, around the system call that creates a thread.
         for thread in unwound["threads"].as_array().unwrap() {
             assert_ne!(thread["status"], "broken", "{context}: {thread:#}");
         }
         let (ours, gdb) = (addresses(died(&unwound)), crash.gdb(&core, "gdb", None));
-        // gdb does not show the first function of a context, which nothing has called.
+        // gdb does not show the first function of a context, which nothing called.
         let n = if argument == "context" { gdb.len().min(ours.len() - 1) } else { ours.len() };
         assert_eq!(ours[..n], gdb[..n], "{context}");
         assert!(argument == "context" || gdb.len() == n, "{context}: {gdb:x?}");
     }
 }
 
-/// Check that cores the kernel writes of x86-64 programs, position independent or static, give gdb's frames.
+/// Check that kernel cores of x86-64 programs, position independent or static, give gdb's frames.
 #[test]
 fn x86_64_cores_of_the_kernel() {
     for flags in [&["-pie", "-fPIE"][..], &["-static"]] {
@@ -47,7 +47,7 @@ fn x86_64_cores_of_the_kernel() {
     }
 }
 
-/// Check the same of i386 programs, which this kernel runs.
+/// Check the same for i386 programs, which this kernel runs.
 #[test]
 fn i386_cores_of_the_kernel() {
     for flags in [&["-pie", "-fPIE", I386_INTERPRETER][..], &["-no-pie", "-static"]] {
@@ -55,7 +55,7 @@ fn i386_cores_of_the_kernel() {
     }
 }
 
-/// Check that registers and bytes of a stack, as gdb takes them out of a core, give the stack that the core gives.
+/// Check that registers and stack bytes, extracted from a core by gdb, give the same stack as the core.
 #[test]
 fn registers_and_bytes_are_enough() {
     let _plain_cores = plain_cores();
@@ -83,7 +83,7 @@ fn registers_and_bytes_are_enough() {
     let (bare, whole) = (&bare["threads"][0], crash.unwind(&core, &[]));
     assert_eq!((&bare["status"], addresses(bare)), (&"complete".into(), addresses(died(&whole))));
 
-    // A return address that is not behind a call is told, and followed.
+    // A return address that does not follow a call is marked, and followed.
     let forged = addresses(bare)[1];
     let mut stack = std::fs::read(&bytes).unwrap();
     let word = stack.chunks_exact_mut(8).find(|word| **word == forged.to_le_bytes()).unwrap();
@@ -97,7 +97,7 @@ fn registers_and_bytes_are_enough() {
     assert_eq!(doubtful.filter(|&(_, is_doubtful)| is_doubtful).map(|(at, _)| at).collect::<Vec<_>>(), [forged + 1]);
 }
 
-/// Check that a short stack that ends in the code of the entry point is complete, by the end of the stack.
+/// Check that a short stack that ends in the code of the entry point is complete, because the stack ends there.
 #[test]
 fn short_stacks_are_complete() {
     const SOURCE: &str = ".globl _start
@@ -132,8 +132,8 @@ ret
     assert_eq!((&thread["status"], &thread["reason"]), (&"complete".into(), &"_start".into()), "{thread:#}");
 }
 
-/// Check that the depth is what was asked for, and that where there are no rows a walk stops unless it may follow the
-/// frame pointer, and then says so of every frame it found so.
+/// Check that the depth limit holds, and that without rows a walk stops unless it may follow the frame pointer, and
+/// then marks every frame found so.
 #[test]
 fn limits_and_fallbacks_are_asked_for() {
     let flags = ["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-no-pie"];
@@ -149,7 +149,7 @@ fn limits_and_fallbacks_are_asked_for() {
         .take(6)
         .collect();
     let by_fp = "frame_pointer";
-    // `leaf` has no frame: its caller's is taken for its own, and one `deep` is missing.
+    // `leaf` has no frame: its caller's frame pointer is taken for its own, and one `deep` is missing.
     let expected = [("leaf", "registers"), ("deep", by_fp), ("deep", by_fp), ("deep", by_fp), ("thread_main", by_fp)];
     assert_eq!(found[..5], expected, "{guessed:#}");
     let cut = crash.unwind(&core, &["--fallback", "fp", "--max-depth", "3"]);

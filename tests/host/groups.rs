@@ -1,4 +1,4 @@
-//! Samples of one control group, of a recording of everything.
+//! Samples of one control group in a recording of everything.
 
 use crate::group::{Group, mounts};
 use crate::support::{
@@ -7,13 +7,13 @@ use crate::support::{
 use std::path::Path;
 use std::process::Command;
 
-/// Moves itself to the group that `$1` names, and executes `$2` there.
+/// Moves itself to the group in `$1`, and executes `$2` there.
 const MOVER: &str = r#"echo $$ > "$1/cgroup.procs" && exec "$2" -c "$3" "$2""#;
-/// Makes children that compute, and children that execute this shell anew to do so.
+/// Makes children that compute, and children that first execute this shell again.
 const PARENT: &str = r#"work="i=0; while [ \$i -lt 20000 ]; do i=\$((i+1)); done"
 while :; do (eval "$work"); "$0" -c "$work"; done"#;
 
-/// Samples that are left of a recording; nothing but an error where there are none.
+/// The number of samples that pass the filter; 0 only with the expected error.
 fn samples(file: &Path, options: &[&str]) -> u64 {
     let Ran { status, stdout, stderr } = ran(fpprof().args(["report", "--json"]).arg(file).args(options));
     if status != 0 {
@@ -24,9 +24,9 @@ fn samples(file: &Path, options: &[&str]) -> u64 {
     report.get("filtered").map(|filtered| number(filtered, "samples")).expect("a filter")
 }
 
-/// Check that of a recording of everything `--cgroup` shows exactly the samples of what runs in that group or below it: a
-/// program that moved there before it was executed and the children that it makes, short-lived ones and such as execute a
-/// program as well, and nothing of a program elsewhere.
+/// Check that in a recording of everything `--cgroup` shows exactly the samples of that group and those below it: a
+/// program that moved there before its exec, and its children, including short-lived ones and ones that exec; and
+/// nothing of a program elsewhere.
 #[test]
 fn samples_of_one_group() {
     let mount = mounts().into_iter().find(|mount| mount.0).expect("version 2 must be mounted for this test").2;
@@ -47,7 +47,7 @@ fn samples_of_one_group() {
         for group in [&inner, &outer] {
             let group = ["--cgroup", group.as_str()];
             assert_eq!(samples(&file, &[&group[..], &["--comm", "inside"]].concat()), all, "{group:?}");
-            // Samples of the process that moved there, from before, count as in the group where it was found.
+            // Samples of the process from before it moved count in the group where it was found.
             let names = ["--comm", "inside", "--comm", "sh", "--comm", "fpprof"];
             let named = samples(&file, &[&group[..], &names].concat());
             assert_eq!(samples(&file, &group), named, "{group:?}");

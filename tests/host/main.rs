@@ -1,5 +1,5 @@
-//! The command from outside, where the machine has to be changed for it: how cores are named, what ordinary users may
-//! do, what is mounted, and control groups. Each test puts back what it changed. Needs root; run by `just test-host` only.
+//! Tests of the command that have to change the machine: core patterns, rights of ordinary users, mounts, and control
+//! groups. Each test restores what it changed. Needs root; only run by `just test-host`.
 
 #[path = "../../collector/tests/host/changed.rs"]
 mod changed;
@@ -14,7 +14,7 @@ mod support;
 
 use changed::Changed;
 
-/// Another content of a file of the kernel's.
+/// Changes the content of a kernel file until the result is dropped.
 fn changed_file(path: &str, content: &str) -> Changed {
     let before = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let changed = Changed::undone_by("printf %s \"$1\" > \"$2\"", &[before.trim_end(), path]);

@@ -1,4 +1,4 @@
-//! The collector without BPF, as an ordinary user has it, and beside the eBPF one.
+//! The collector without BPF, as an ordinary user, and compared with the eBPF collector.
 
 use crate::changed::Changed;
 use crate::changed_file;
@@ -9,15 +9,15 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The user that owns nothing.
+/// The uid of `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// How much ordinary users may, as kernels have it unless somebody changed it.
+/// Sets the kernel's default rights of ordinary users.
 fn usual_rights() -> Changed {
     changed_file("/proc/sys/kernel/perf_event_paranoid", "2")
 }
 
-/// A directory that an ordinary user can write to, with a copy of the program under test in it.
+/// A directory that an ordinary user can write to, with a copy of the program under test.
 struct Place {
     directory: tempfile::TempDir,
 }
@@ -36,12 +36,12 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// Runs the program under test as an ordinary user without a single capability.
+    /// Runs the program under test as an ordinary user without any capability.
     fn as_nobody(&self, arguments: &[&str]) -> Ran {
         self.with(&["--bounding-set=-all", "--inh-caps=-all"], arguments)
     }
 
-    /// Runs it as an ordinary user with what eBPF needs, and nothing else.
+    /// Runs it as an ordinary user with only the capabilities that eBPF needs.
     fn with_bpf(&self, arguments: &[&str]) -> Ran {
         let only = |set: &str| format!("--{set}=-all,+bpf,+perfmon");
         let options = ["bounding-set", "inh-caps", "ambient-caps"].map(only);
@@ -59,7 +59,7 @@ fn program(name: &str) -> &'static Program {
     programs().iter().find(|program| program.name == name).expect("a program of this name")
 }
 
-/// Outermost functions of the complete stacks, for all that hold at least one sample in fifty.
+/// Outermost functions of complete stacks, of all that have at least one sample in fifty.
 fn roots(file: &Path) -> BTreeSet<String> {
     let folded =
         ran(crate::support::fpprof().arg("export").arg(file).args(["--format", "folded", "--strategy", "dwarf"]));
@@ -74,7 +74,7 @@ fn roots(file: &Path) -> BTreeSet<String> {
     samples.into_iter().filter(|(_, n)| n * 50 >= all).map(|(root, _)| root).collect()
 }
 
-/// Wilson's interval of a share, with 99.9 %.
+/// Wilson's 99.9 % interval of a share.
 fn interval(part: u64, all: u64) -> (f64, f64) {
     let (z, n) = (3.29, all as f64);
     let p = part as f64 / n;
@@ -83,9 +83,9 @@ fn interval(part: u64, all: u64) -> (f64, f64) {
     ((centre - half) / (1.0 + z * z / n), (centre + half) / (1.0 + z * z / n))
 }
 
-/// Check that an ordinary user without any capability gets stacks of programs of theirs, in every mode and without being
-/// asked to choose; that they reach the same roots as the eBPF collector's, as often; and that what is not in the balance
-/// is said.
+/// Check that an ordinary user without any capability gets stacks of their own programs, in every mode and by default;
+/// that these reach the same roots as the eBPF collector's, equally often; and that the report says what the balance
+/// lacks.
 #[test]
 fn ordinary_users_get_the_same_stacks() {
     let _usual = usual_rights();
@@ -121,8 +121,8 @@ fn ordinary_users_get_the_same_stacks() {
     }
 }
 
-/// Check that every mode works for an ordinary user, that the chain and the chunk of one sample agree, and that a process
-/// that runs already can be attached to.
+/// Check that every mode works for an ordinary user, that the chain and the chunk of a sample agree, and that a running
+/// process can be attached to.
 #[test]
 fn every_mode_works_for_ordinary_users() {
     let _usual = usual_rights();
@@ -162,8 +162,8 @@ fn every_mode_works_for_ordinary_users() {
     assert!(number(quality, "complete") * 100 >= number(quality, "samples") * 99, "{quality}");
 }
 
-/// Check that what an ordinary user may not do is refused with the capability that would allow it, before anything runs;
-/// and that `doctor` says what they may do.
+/// Check that a refused request names the capability that would allow it, before anything runs; and that `doctor` says
+/// what the user may do.
 #[test]
 fn refusals_name_the_capability() {
     let _usual = usual_rights();
@@ -194,8 +194,8 @@ fn refusals_name_the_capability() {
     }
 }
 
-/// Check that two capabilities are all that the eBPF collector needs: an ordinary user who has them records their own
-/// programs and the whole system with it, and `doctor` says so.
+/// Check that the eBPF collector needs only two capabilities: an ordinary user who has them records their own programs
+/// and the whole system, and `doctor` says so.
 #[test]
 fn two_capabilities_are_enough_for_ebpf() {
     let _usual = usual_rights();
@@ -231,8 +231,8 @@ fn two_capabilities_are_enough_for_ebpf() {
     assert!(end.contains("with eBPF: everything") && !end.contains("setcap"), "{end}");
 }
 
-/// Check that a program that gets other rights from its file takes itself out of an ordinary user's recording, which says
-/// so, and not that it used no time; and that a process that forbids others to look into it is refused with the reason.
+/// Check that a program that gains rights from its file leaves an ordinary user's recording, which says so rather than
+/// that it used no time; and that an undumpable process is refused with the reason.
 #[test]
 fn what_leaves_a_recording_is_said() {
     let _usual = usual_rights();
@@ -243,7 +243,7 @@ fn what_leaves_a_recording_is_said() {
     let name = file.to_str().expect("a path");
     chown(&built, Some(1), Some(1)).expect("these tests run as root");
     std::fs::set_permissions(&built, std::fs::Permissions::from_mode(0o4755)).expect("its rights");
-    // Some time of its own before.
+    // Some CPU time of its own first.
     let script = format!("n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done; exec {built_name} 0.3");
     let recorded = place.as_nobody(&["record", "-F", "499", "-o", name, "--", "sh", "-c", &script]);
     assert_eq!(recorded.status, 0, "{}", recorded.stderr);

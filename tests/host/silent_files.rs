@@ -1,4 +1,5 @@
-//! Programs on a file system whose server does not answer, or slowly, when a file is opened again, as a FUSE or NFS server may.
+//! Programs on a file system whose server answers slowly or not at all when a file is opened again, as a FUSE or NFS
+//! server may.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use crate::changed::Changed;
@@ -16,16 +17,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// The first program; the others follow.
+/// The inode of the first program; the others follow.
 const PROGRAM: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::from_secs(600);
 
-/// Who has opened the programs.
+/// Records who opened the programs.
 #[derive(Default)]
 struct Opens {
-    /// How often each was.
+    /// The number of times each was opened.
     n: BTreeMap<u64, u32>,
-    /// Those that wait for an answer.
+    /// Requests that wait for an answer.
     unanswered: Vec<ReplyOpen>,
     answers_all: bool,
 }
@@ -37,7 +38,7 @@ impl Opens {
     }
 }
 
-/// Answers in the end, also where a check fails: until then nothing can end that waits.
+/// Answers all requests on drop, even if a check fails: until then the waiting processes cannot be killed.
 struct AnswersAtLast(Arc<Mutex<Opens>>);
 
 impl Drop for AnswersAtLast {
@@ -46,8 +47,8 @@ impl Drop for AnswersAtLast {
     }
 }
 
-/// A directory with programs called by numbers. The first opening of each is answered at once: that by the kernel, when it is
-/// executed. Others are answered late, or not at all.
+/// A directory of programs with numbers as names. The first open of each, by the kernel on exec, is answered at once;
+/// later ones are answered late or not at all.
 struct Programs {
     content: Vec<u8>,
     opens: Arc<Mutex<Opens>>,
@@ -113,10 +114,10 @@ impl Filesystem for Programs {
     }
 }
 
-/// Programs of this content.
+/// Mounts a directory of programs with this content.
 fn mounted(program: &Path, mount: &Path, late: Option<Duration>) -> (Arc<Mutex<Opens>>, BackgroundSession, Changed) {
     std::fs::create_dir(mount).unwrap();
-    // Should the test be killed: a mount whose server is gone stays.
+    // In case the test is killed: a mount outlives its server.
     let unmounts = Changed::undone_by("umount -l \"$1\" 2>/dev/null; true", &[mount.to_str().unwrap()]);
     let opens = Arc::new(Mutex::new(Opens::default()));
     let server = Programs { content: std::fs::read(program).unwrap(), opens: Arc::clone(&opens), late };
@@ -125,13 +126,14 @@ fn mounted(program: &Path, mount: &Path, late: Option<Duration>) -> (Arc<Mutex<O
     (opens, fuser::spawn_mount(server, mount, &config).unwrap(), unmounts)
 }
 
-/// Check that files that are opened slowly are left out after some, which is said, and that the recording is whole.
+/// Check that files that open slowly are left out after some of them, with a message, and that the recording is
+/// complete.
 #[test]
 fn slow_file_systems_are_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let (file, own, mount) = (dir.path().join("recording"), dir.path().join("own"), dir.path().join("mount"));
     compile("gcc", &["-O2"], &own, &Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c"));
-    // All together take longer than what a user has in a minute.
+    // All together take longer than a user's budget per minute.
     let (opens, session, _unmounts) = mounted(&own, &mount, Some(Duration::from_millis(900)));
     let mut recorder = fpprof();
     recorder.args(["record", "--call-graph", "fp", "-o"]).arg(&file);
@@ -144,8 +146,8 @@ fn slow_file_systems_are_left_out() {
     session.umount_and_join().unwrap();
 }
 
-/// Check that a recording goes on, and is completed, while a program's file system does not answer; and that its stacks are there
-/// as those of another program's once it answers `report`.
+/// Check that a recording continues and is completed while a program's file system does not answer; and that its stacks
+/// are in the report, like those of another program, once the file system answers.
 #[test]
 fn silent_file_systems_hold_nothing_up() {
     let dir = tempfile::tempdir().unwrap();
@@ -160,7 +162,7 @@ fn silent_file_systems_hold_nothing_up() {
     let is_ended = |file| Recording::open(file).is_ok_and(|recording| recording.end().is_some());
     wait_until("the recording ends", || File::open(&file).is_ok_and(is_ended));
     assert!(!opens.lock().unwrap().unanswered.is_empty(), "the recorder has opened the program");
-    // The kernel keeps the recorder until the call that was sent to the server returns.
+    // The kernel cannot end the recorder before the call to the server returns.
     opens.lock().unwrap().answer_all();
     assert!(recorder.wait().unwrap().success());
     let report = report(&file, &[]);

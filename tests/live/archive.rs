@@ -1,10 +1,10 @@
-//! A recording that goes to another machine, with the files that reading it needs.
+//! A recording that is moved to another machine, with all files needed to read it.
 
 use crate::support::{compile, fpprof, ran, record};
 use std::process::Command;
 
-/// Check that an archive, unpacked where the program and its debug information are gone, reads as the recording did where it
-/// was made: every stack, every name, inlined functions and lines.
+/// Check that an archive, unpacked where the program and its debug information are missing, gives the same output as
+/// the recording on its own machine: stacks, names, inlined functions and lines.
 #[test]
 fn an_archive_reads_as_the_recording_did() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -39,8 +39,8 @@ fn an_archive_reads_as_the_recording_did() {
     assert_eq!(folded(&unpacked.join("run.fpprof"), &["--symfs", symfs.to_str().expect("UTF-8")]), expected);
 }
 
-/// Check that an archive has the split debug information of a program, and not whatever file it names as such: the program
-/// may be a stranger's, and the archive of root.
+/// Check that an archive has the split debug information of a program, but not any other file that the program names as
+/// such: the program may be another user's, and the archive root's.
 #[test]
 fn an_archive_has_no_file_that_debug_information_merely_names() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -59,7 +59,7 @@ fn an_archive_has_no_file_that_debug_information_merely_names() {
     assert!(packed().lines().any(is_split), "{}", packed());
     let entries = std::fs::read_dir(dir.path()).expect("it is there").map(|entry| entry.expect("an entry").path());
     let split = entries.into_iter().find(|path| is_split(&path.to_string_lossy())).expect("gcc wrote it");
-    // What an ordinary user cannot read may be an ELF file, too.
+    // A file that ordinary users cannot read may be an ELF file, too.
     std::fs::copy("/bin/true", &split).expect("copied");
     let entries = packed();
     assert!(!entries.lines().any(is_split) && entries.lines().any(|entry| entry.ends_with("/program")), "{entries}");

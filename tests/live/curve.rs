@@ -1,10 +1,10 @@
-//! The what-if curve against the real thing: what one recording with 64 KiB chunks says of smaller chunks is what
-//! recordings with smaller chunks say of themselves.
+//! Compares the what-if curve with real recordings: what one recording with 64 KiB chunks predicts for smaller chunks
+//! must be what recordings with smaller chunks give.
 //!
-//! All recorders watch the same run of nbdkit and fio at the same time, so that what differs from run to run (how long
-//! fio starts and stops, on which CPU) differs in none of them, and sampling is all that is left: two shares of
-//! independent samples, compared by Newcombe's interval. Its confidence is such that eight true comparisons fail once in
-//! a thousand test runs; and each is asked to reject a curve that is wrong.
+//! All recorders watch the same run of nbdkit and fio at the same time, so that variations between runs (how long fio
+//! starts and stops, on which CPU) cancel out, and only sampling remains: two shares of independent samples, compared
+//! by Newcombe's interval. The confidence is such that eight true comparisons fail once in a thousand test runs; and
+//! each must reject a wrong curve.
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use crate::support::{assert_balance, fpprof, number, report, until_enough, wait_until};
@@ -14,20 +14,20 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Sizes that are recorded, and the one they are predicted from.
+/// The recorded sizes, and the one from which they are predicted.
 const SIZES: [u64; 4] = [4096, 8192, 16_384, 32_768];
 const FULL: u64 = 65_536;
-/// Of one comparison: one in a thousand over all eight.
+/// Confidence of one comparison: one failure in a thousand over all eight.
 const CONFIDENCE: f64 = 1.0 - 0.001 / 8.0;
-/// An error of the curve that must not pass.
+/// The error of a curve that must be rejected.
 const WRONG_BY: f64 = 0.10;
-/// Fewer samples of a process could not tell a wrong curve from a right one.
+/// Minimum number of samples of a process to distinguish a wrong curve from a right one.
 const MIN_SAMPLES: u64 = 1000;
 
-/// Complete stacks and samples.
+/// (complete stacks, samples).
 type Share = (u64, u64);
 
-/// A shell that waits for a line before it becomes the workload.
+/// Starts a shell that waits for a line before it becomes the workload.
 fn held_workload(seconds: u32) -> Child {
     let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
     let script = format!("read -r go && exec '{workload}' {seconds}");
@@ -41,7 +41,7 @@ fn recorder(file: &Path, mode: &str, pid: u32) -> Child {
     record.stdin(Stdio::null()).spawn().expect("the recorder starts")
 }
 
-/// Waits until the recorder follows its target: then it writes the description of the recording.
+/// Waits until the recorder follows its target: it writes the description of the recording then.
 fn wait_until_recording(file: &Path, recorder: &mut Child) {
     wait_until("the recorder writes", || {
         assert!(recorder.try_wait().expect("a child").is_none(), "the recorder of {} ended early", file.display());
@@ -49,7 +49,7 @@ fn wait_until_recording(file: &Path, recorder: &mut Child) {
     });
 }
 
-/// One run of the workload under a recorder for each size.
+/// Records one run of the workload with one recorder per size.
 fn record_all(dir: &Path, seconds: u32) -> Vec<PathBuf> {
     let mut workload = held_workload(seconds);
     let modes = SIZES.map(|size| format!("dwarf,{size}")).into_iter().chain([format!("both,{FULL}")]);
@@ -70,14 +70,14 @@ fn record_all(dir: &Path, seconds: u32) -> Vec<PathBuf> {
     recorders.into_iter().map(ended).collect()
 }
 
-/// What a recording says of its own stacks.
+/// A recording's share of complete stacks.
 fn recorded(report: &serde_json::Value, comm: &str, strategy: &str) -> Share {
     let processes = report["processes"].as_array().expect("processes").iter().filter(|process| process["comm"] == comm);
     let ends = processes.map(|process| &process["strategies"][strategy]);
     ends.fold((0, 0), |(complete, samples), of| (complete + number(of, "complete"), samples + number(of, "samples")))
 }
 
-/// What the curve says of a size.
+/// The curve's prediction for a size.
 fn predicted(report: &serde_json::Value, comm: &str, size: u64) -> Share {
     let mut all = report["chunk_sizes"].as_array().expect("chunk_sizes").iter();
     let needs = all.find(|needs| needs["comm"] == comm).unwrap_or_else(|| panic!("no curve of {comm}: {report}"));
@@ -91,7 +91,7 @@ fn agree(predicted: Share, recorded: Share) -> bool {
     interval.low <= 0.0 && 0.0 <= interval.high
 }
 
-/// The same share, wrong by [`WRONG_BY`] in the direction where there is room.
+/// The share, wrong by [`WRONG_BY`] in the direction where there is room.
 fn wrong((complete, samples): Share) -> Share {
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share")]
     let by = (WRONG_BY * samples as f64) as u64;
@@ -99,8 +99,8 @@ fn wrong((complete, samples): Share) -> Share {
 }
 
 /// Check that for nbdkit and for fio, at 4K, 8K, 16K and 32K, the curve of one recording with 64K agrees with real
-/// recordings of the same run; that the same comparison rejects a curve that is wrong by ten points, and one that is read
-/// at the next larger size; and that the curve is what each size gives over that recording, exactly.
+/// recordings of the same run; that the same comparison rejects a curve that is wrong by ten points, or read at the
+/// next larger size; and that the curve equals the result of re-analysing that recording at each size.
 #[test]
 fn the_curve_is_what_smaller_chunks_really_give() {
     let dir = tempfile::tempdir().unwrap();
@@ -133,6 +133,6 @@ fn the_curve_is_what_smaller_chunks_really_give() {
             n_read_wrongly += u64::from(!agree(predicted(&full, comm, size * 2), real));
         }
     }
-    // fio's stacks need 38 KiB: between 32K and 64K the curve rises from nothing to all.
+    // fio's stacks need 38 KiB: between 32K and 64K the curve rises from none to all.
     assert!(n_read_wrongly > 0, "a curve that is read at the next size passes everywhere");
 }

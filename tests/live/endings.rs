@@ -1,4 +1,4 @@
-//! How recordings end that are told to, and where what they write is not taken. Loads the real BPF program.
+//! How recordings end on a signal, or if their output is not read. Loads the real BPF program.
 
 use super::worker::children;
 use crate::support::{
@@ -16,7 +16,7 @@ fn tell(recorder: &Ended, signal: &str) {
     assert!(Command::new("kill").args([signal, &recorder.id().to_string()]).status().expect("kill starts").success());
 }
 
-/// Waits for the end of a recorder; gives its status.
+/// Waits for a recorder to end; returns its status.
 fn status_of(recorder: &mut Ended) -> Option<i32> {
     let mut status = None;
     wait_until("the recorder ends", || {
@@ -32,7 +32,7 @@ fn record(file: &Path, command: &[&str]) -> Command {
     record
 }
 
-/// Check that a recording whose terminal is closed ends in order; but that one that is to outlive it does.
+/// Check that a recording whose terminal is closed ends in order, and that one under nohup continues.
 #[test]
 fn sighup_ends_in_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -59,13 +59,13 @@ fn sighup_ends_in_order() {
     assert_eq!(report(&file, &[])["ended_in_order"], true);
 }
 
-/// A process that computes until it is killed.
+/// Starts a process that computes until it is killed.
 fn busy() -> Ended {
     Ended(Command::new(ENDLESS[0]).args(&ENDLESS[1..]).spawn().expect("perl starts"))
 }
 
-/// Check that a recording goes on in other files, with either collector: each is whole, they follow each other in time, and so
-/// many are kept as were asked for. The signal that ends it ends the last one in order.
+/// Check that a recording continues in further files, with either collector: each is complete, they are consecutive in
+/// time, and the requested number is kept. The final signal ends the last one in order.
 #[test]
 fn recordings_in_several_files() {
     for collector in ["ebpf", "perf-event"] {
@@ -111,7 +111,7 @@ fn recordings_in_several_files() {
     }
 }
 
-/// Check that a recording goes on when it can make a file again: its directory is away for a while.
+/// Check that a recording continues once it can create a file again: its directory is missing for a while.
 #[test]
 fn recordings_in_several_files_go_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn recordings_in_several_files_go_on() {
     }
 }
 
-/// Check that a recording that goes on in other files ends with its time and is bounded by their size.
+/// Check that a recording in several files ends after its duration, and that the size of the files is bounded.
 #[test]
 fn recordings_in_several_files_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,12 +156,12 @@ fn recordings_in_several_files_end() {
     assert!(by_time <= 1, "the last one may end by time");
 }
 
-/// Check that a limit to the size of files costs what goes beyond it, and no more.
+/// Check that a file size limit loses only what goes beyond it.
 #[test]
 fn a_limit_to_the_size_of_files() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
-    // Many processes, so that there is much to write; until no more is.
+    // Many processes, for a lot of output; until nothing more is written.
     let busy = "while [ \"$(stat -c %s \"$1\")\" -lt 524288 ]; do :; done";
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 1024 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_fpprof"));
@@ -174,7 +174,7 @@ fn a_limit_to_the_size_of_files() {
     assert!(number(&report, "recorded") > 0, "{report}");
 }
 
-/// Check that a pipe that nobody reads, or not any more, does not keep a recording from ending.
+/// Check that a pipe that is not read, or no longer, does not keep a recording from ending.
 #[test]
 fn pipes_that_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ fn pipes_that_are_not_read() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for signal in ["-INT", "-TERM"] {
         let mut waiting = Ended(record(&pipe, &ENDLESS).spawn().unwrap());
-        // Two of them parse.
+        // Two of them are parsers.
         wait_until("the command is held", || children(waiting.id()).len() == 3);
         tell(&waiting, signal);
         assert_eq!(status_of(&mut waiting), Some(1), "nobody opened the pipe");
@@ -193,7 +193,7 @@ fn pipes_that_are_not_read() {
         let mut to_stdout = Ended(to_stdout.stdout(Stdio::piped()).spawn().unwrap());
         let stdout = to_stdout.stdout.take().unwrap();
         for (mut recorder, pipe) in [(to_pipe, stuck.as_fd()), (to_stdout, stdout.as_fd())] {
-            // Only the end that writes says so.
+            // Only the writing end reports it.
             let end = format!("/proc/self/fd/{}", pipe.as_raw_fd());
             let end = OpenOptions::new().write(true).open(end).unwrap();
             let is_full = || poll(&mut [PollFd::new(&end, PollFlags::OUT)], Some(&Timespec::default())).unwrap() == 0;
@@ -204,9 +204,9 @@ fn pipes_that_are_not_read() {
     }
 }
 
-/// Check that a report opens nothing that a recording names but files on disks, and of these only the one that was mapped,
-/// where it is known by its inode: to open a device may set it going, to open a pipe lets its writer go on, and what the kernel
-/// makes up may be taken from those it is for.
+/// Check that a report opens no file named in a recording but regular files on disks, and of these only the mapped one,
+/// identified by its inode: opening a device may have an effect, opening a pipe lets its writer continue, and reading a
+/// kernel file may consume what others wait for.
 #[test]
 fn reports_open_files_only() {
     let dir = tempfile::tempdir().unwrap();
@@ -216,7 +216,7 @@ fn reports_open_files_only() {
     compile("gcc", &["-O1", "-Wl,--build-id=none"], &program, &at("program.c"));
     assert_eq!(ran(record(&file, &[program.to_str().unwrap()]).stdin(Stdio::null())).status, 0);
     let pipe = || assert!(Command::new("mkfifo").arg(at("other")).status().unwrap().success());
-    // Of no use to anybody else, so that only the report would open it.
+    // Unused by other programs, so that only the report would open it.
     let kernel = || std::os::unix::fs::symlink("/proc/execdomains", at("other")).unwrap();
     let copy = || assert!(fs::copy("/bin/dash", at("other")).is_ok());
     let others: [(&dyn Fn(), &str); 3] =

@@ -1,5 +1,5 @@
-//! Samples by all kinds of events: what a program does so many times is sampled so many times, with the stack of the
-//! function that does it. Loads the real BPF programs, and mounts tracefs where only these tests see it.
+//! Samples by all kinds of events: what a program does n times is sampled n times, with the stack of the function that
+//! does it. Loads the real BPF programs, and mounts tracefs visible only to these tests.
 
 use crate::support::stacks::{commonest, stacks};
 use crate::support::{Ran, assert_balance, compile, fpprof, number, ran, report, source};
@@ -12,7 +12,7 @@ fn program(dir: &Path) -> PathBuf {
     program
 }
 
-/// Runs `fpprof` where `mount` says: `on` mounts tracefs, `off` takes it away.
+/// Runs `fpprof` with tracefs mounted (`on`) or unmounted (`off`), according to `mount`.
 fn with_tracefs(mount: &str, args: &[&str]) -> Ran {
     let script = match mount {
         "on" => "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec \"$@\"",
@@ -21,17 +21,17 @@ fn with_tracefs(mount: &str, args: &[&str]) -> Ran {
     ran(Command::new("unshare").args(["-m", "sh", "-c", script, "sh"]).arg(env!("CARGO_BIN_EXE_fpprof")).args(args))
 }
 
-/// What a recording by `event` has.
+/// The result of a recording by `event`.
 struct Recorded {
     report: serde_json::Value,
-    /// Samples of the program below this function, by the stacks that know best.
+    /// Samples of the program below this function, by the best strategy.
     in_function: u64,
     stacks: String,
     /// What the program printed.
     stdout: String,
 }
 
-/// Records the program by an event, checks the balance, and looks for the function.
+/// Records the program by an event, checks the balance, and counts the samples of the function.
 fn recorded(options: &[&str], command: &[&str], function: &str) -> Recorded {
     let dir = tempfile::tempdir().expect("a directory");
     let (program, file) = (program(dir.path()), dir.path().join("recording"));
@@ -51,13 +51,13 @@ fn recorded(options: &[&str], command: &[&str], function: &str) -> Recorded {
     Recorded { report, in_function, stacks: commonest(&found), stdout: ran.stdout }
 }
 
-/// Samples that a report says were lost.
+/// The number of lost samples in a report.
 fn lost(report: &serde_json::Value) -> u64 {
     let causes = report.pointer("/lost").and_then(serde_json::Value::as_object);
     causes.expect("what was lost").values().filter_map(serde_json::Value::as_u64).sum()
 }
 
-/// Checks that as many samples as there were occurrences are in the function; a few may be lost if the report says so.
+/// Checks that the function has one sample per occurrence; a few may be lost if the report says so.
 fn assert_each(options: &[&str], command: &[&str], function: &str, times: u64) -> Recorded {
     let found = recorded(options, command, function);
     let all = found.in_function + lost(&found.report);
@@ -73,12 +73,12 @@ fn assert_each(options: &[&str], command: &[&str], function: &str, times: u64) -
     found
 }
 
-/// Checks that a program that naps has a sample each time it goes off its CPU, by its own count.
+/// Checks that a sleeping program has a sample each time it leaves its CPU, according to its own count.
 fn assert_each_switch(options: &[&str]) -> Recorded {
     let found = recorded(options, &["nap", "300"], "nap");
     let times: u64 = found.stdout.trim().parse().expect("the program's count");
     let all = found.in_function + lost(&found.report);
-    // It may go off its CPU while it counts.
+    // It may leave its CPU while it counts.
     let is_each = times >= 200 && all >= times && found.in_function <= times + 10;
     assert!(is_each, "{options:?}: {} of {times}: {} {:#}", found.in_function, found.stacks, found.report);
     found
@@ -86,8 +86,8 @@ fn assert_each_switch(options: &[&str]) -> Recorded {
 
 const COLLECTORS: [&str; 2] = ["ebpf", "perf-event"];
 
-/// Check that each page fault, context switch and migration of a program is a sample with the stack that caused it, by
-/// either collector, and that the report names the event and how it was sampled.
+/// Check that each page fault, context switch and migration of a program is a sample with the stack that caused it,
+/// with either collector, and that the report names the event and how it was sampled.
 #[test]
 fn what_the_kernel_counts() {
     for collector in COLLECTORS {
@@ -101,7 +101,7 @@ fn what_the_kernel_counts() {
     }
 }
 
-/// Check that faults that wait for the disk are told from others.
+/// Check that page faults that read from the disk are distinguished from others.
 #[test]
 fn faults_of_the_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -111,12 +111,13 @@ fn faults_of_the_disk() {
     assert!((60..=70).contains(&major.in_function), "{} {:#}", major.in_function, major.report);
 }
 
-/// Check that a count thins samples out as it says, that a rate makes the kernel do so, and that a recording says which.
+/// Check that a period thins samples out accordingly, that a rate lets the kernel do so, and that a recording says
+/// which was used.
 #[test]
 fn counts_and_rates() {
     let thin = recorded(&["-e", "faults", "-c", "10"], &["touch", "20000"], "touch");
-    // Others' faults on the same CPUs count too: of ours and theirs together every tenth is a sample, which leaves to
-    // chance how many of ours are, with a standard deviation of 42.
+    // Other programs' faults on the same CPUs count too: every tenth of all is a sample, so the number of this
+    // program's samples is random, with a standard deviation of 42.
     let all = thin.in_function + lost(&thin.report);
     assert!(all >= 1750 && thin.in_function <= 2250, "{} {:#}", thin.in_function, thin.report);
     assert_eq!(thin.report["environment"]["event"], "page-faults");
@@ -131,8 +132,8 @@ fn counts_and_rates() {
     assert_eq!(both.status, 2, "{}", both.stderr);
 }
 
-/// Check that each hit of a tracepoint is a sample, of a single system call as of the scheduler, by either collector, and
-/// that what others did is skipped and counted.
+/// Check that each hit of a tracepoint is a sample, for a system call and for the scheduler, with either collector, and
+/// that hits of other programs are skipped and counted.
 #[test]
 fn tracepoints() {
     for collector in COLLECTORS {
@@ -144,13 +145,13 @@ fn tracepoints() {
         }
     }
     let thin = recorded(&["-e", "syscalls:sys_enter_openat", "-c", "7"], &["open", "7000"], "open_files");
-    // As above, with a standard deviation of 29 where others open files, too.
+    // As above, with a standard deviation of 29 if other programs open files, too.
     let all = thin.in_function + lost(&thin.report);
     assert!(all >= 820 && thin.in_function <= 1180, "{} {:#}", thin.in_function, thin.report);
 }
 
-/// Check that each hit of a probe is a sample with the caller's stack, wherever in the function it
-/// is put, and that hits of several threads at once are samples or counted as lost.
+/// Check that each hit of a probe is a sample with the caller's stack, wherever in the function it is placed, and that
+/// hits of several threads at once are samples or counted as lost.
 #[test]
 fn probes() {
     let dir = tempfile::tempdir().unwrap();
@@ -193,8 +194,7 @@ fn probes() {
     );
 }
 
-/// Check that counters of the processor are sampled where there are some, and where there are none refused with what to
-/// do instead.
+/// Check that hardware counters are sampled if available, and otherwise refused with an alternative.
 #[test]
 fn counters_of_the_processor() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn counters_of_the_processor() {
     }
 }
 
-/// Check that what cannot be sampled is refused with what to do, before anything runs.
+/// Check that impossible events are refused with a remedy, before anything runs.
 #[test]
 fn wrong_events() {
     let dir = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ fn wrong_events() {
     assert!(ran.stderr.contains("cannot read tracepoints") && ran.stderr.contains("run as root"), "{}", ran.stderr);
 }
 
-/// Check that a flame graph says by what it was sampled.
+/// Check that a flame graph names its event.
 #[test]
 fn flame_graphs_name_the_event() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Parts of a recording: some threads, some times, and the callers of one function.
+//! Filters of a recording: threads, times, and the callers of one function.
 
 use crate::support::{assert_balance, compile, fpprof, number, ran, record, report, source};
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn recorded(file: &Path) {
     record(file, &["--call-graph", "dwarf"], &[program.to_str().expect("a path"), "200"]);
 }
 
-/// The samples that a filter lets through. The balance stays that of the whole recording.
+/// The samples that pass a filter. The balance stays that of the whole recording.
 fn filtered(file: &Path, whole: &Value, options: &[&str]) -> u64 {
     let part = report(file, options);
     assert_balance(&part);
@@ -24,8 +24,9 @@ fn filtered(file: &Path, whole: &Value, options: &[&str]) -> u64 {
     n
 }
 
-/// Check that two names, two threads and two halves of the time are the whole, that conditions are combined, that every
-/// command that shows stacks keeps to them, and that a filter without samples is an error with the names there are.
+/// Check that two names, two threads and two halves of the time add up to the whole, that conditions are combined, that
+/// every command that shows stacks applies them, and that a filter without samples is an error that lists the existing
+/// names.
 #[test]
 fn parts_make_the_whole() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -41,7 +42,7 @@ fn parts_make_the_whole() {
     assert_eq!(of_main + of_other, all);
     let pid = number(&whole["processes"][0], "pid").to_string();
     assert_eq!(filtered(&file, &whole, &["--pid", &pid]), all);
-    // The main thread has the number of the process. The other one has its name until it gets one of its own.
+    // The main thread's tid is the pid. The other thread has the same name until it sets its own.
     let of_first = filtered(&file, &whole, &["--tid", &pid]);
     assert!(of_first > 0 && of_first <= of_main, "{of_first} of {of_main}");
     let (early, late) =
@@ -77,8 +78,8 @@ fn parts_make_the_whole() {
     }
 }
 
-/// Check that a function's callers have the shares that the program gives them, and that its own samples and its callees
-/// are its total.
+/// Check that a function's callers have the shares that the program gives them, and that its own samples and its
+/// callees add up to its total.
 #[test]
 fn callers_and_callees() {
     let dir = tempfile::tempdir().expect("a directory");

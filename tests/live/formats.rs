@@ -1,4 +1,4 @@
-//! What other tools make of an export: the real recording of nbdkit and fio, read by the tools' own code.
+//! Exports of a real recording of nbdkit and fio, read by other tools' own code.
 
 use crate::nbdkit_fio::recording;
 use crate::support::{fpprof, number, ran, report};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a sample stands for: the recording has 999 a second.
+/// The period of a sample: the recording has 999 per second.
 const PERIOD_NS: u64 = 1_000_000_000 / 999;
 
 fn exported(format: &str) -> PathBuf {
@@ -23,7 +23,7 @@ fn json(format: &str) -> Value {
     serde_json::from_slice(&std::fs::read(exported(format)).expect("the export is there")).expect("JSON")
 }
 
-/// Folded stacks without what tells how a frame was found, and their samples.
+/// Folded stacks without the suffixes that say how a frame was found, and their samples.
 fn stacks(folded: &str) -> BTreeMap<String, u64> {
     let mut stacks = BTreeMap::new();
     for line in folded.lines() {
@@ -35,7 +35,7 @@ fn stacks(folded: &str) -> BTreeMap<String, u64> {
     stacks
 }
 
-/// Check that Go's pprof finds every sample, the CPU time they stand for, and as many complete stacks as the report.
+/// Check that Go's pprof finds every sample, their CPU time, and as many complete stacks as the report.
 #[test]
 fn go_reads_pprof() {
     let file = exported("pprof");
@@ -66,7 +66,7 @@ fn go_reads_pprof() {
     }
 }
 
-/// Check that the text of perf script folds to the stacks that are folded directly.
+/// Check that the perf script text folds to the same stacks as the folded export.
 #[test]
 fn inferno_folds_the_text_of_perf_script() {
     let mut folded = Vec::new();
@@ -76,10 +76,10 @@ fn inferno_folds_the_text_of_perf_script() {
     let ours = ran(fpprof().arg("export").arg(recording()));
     let ours = stacks(&ours.stdout);
     let n = |stacks: &BTreeMap<String, u64>| stacks.values().sum::<u64>();
-    // inferno counts what samples stand for.
+    // inferno weights samples by their period.
     assert_eq!(n(&by_inferno), n(&ours) * PERIOD_NS);
     let mut n_compared = 0;
-    // inferno leaves out the parameters of C++ functions.
+    // inferno removes the parameters of C++ functions.
     for (stack, samples) in ours.iter().filter(|(stack, _)| !stack.contains('(')) {
         assert_eq!(by_inferno.get(stack), Some(&(samples * PERIOD_NS)), "{stack}");
         n_compared += samples;
@@ -87,7 +87,7 @@ fn inferno_folds_the_text_of_perf_script() {
     assert!(n_compared * 10 > n(&ours) * 9, "only {n_compared} samples were compared");
 }
 
-/// Check that each thread of the Firefox Profiler's format has its samples, and that times ascend.
+/// Check that each thread in the Firefox Profiler's format has its samples, and that times ascend.
 #[test]
 fn firefox_has_the_samples_of_each_thread() {
     let profile = json("firefox");
@@ -101,7 +101,7 @@ fn firefox_has_the_samples_of_each_thread() {
     assert!(main.clone().count() >= 3 && main.clone().all(|thread| thread["pid"] == thread["tid"]));
 }
 
-/// Check that speedscope's format has every sample in one thread, by the time it stands for.
+/// Check that speedscope's format has every sample in one thread, weighted by its time.
 #[test]
 fn speedscope_has_every_sample() {
     let file = json("speedscope");

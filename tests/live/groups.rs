@@ -1,12 +1,12 @@
-//! The control groups of what is recorded, on the machine as it is.
+//! The control groups of recorded processes, on an unmodified machine.
 
 use crate::support::{fpprof, number, ran, record_endless, report, until_enough};
 
-/// Makes one child after the other, each of which computes for a moment.
+/// Makes one child after another, each of which computes for a moment.
 const PARENT: &str = "while :; do (i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done); done";
 
-/// Check that a program and the children it makes, which are gone before anybody can look at them, are in the group that this
-/// test is in, and below what is above it; and that a group without samples is an error with the groups there are.
+/// Check that a program and its children, which end too soon to be looked up, are in this test's group and in those
+/// above it; and that a group without samples is an error that lists the existing groups.
 #[test]
 fn children_are_in_the_group_of_their_parent() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Programs that the manifest of `workloads` cannot hold, for their language, architecture or size: what each is recorded
-//! as, and how its stacks end.
+//! Programs that do not fit into the manifest of `workloads` because of their language, architecture or size: their
+//! recordings, and how their stacks end.
 
 use crate::support::stacks::{Stack, commonest, stacks, stacks_in};
 use crate::support::{
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Samples with all of these functions on the stack, leaf first, in this order: (all of them, those that end so).
+/// Samples with all of these functions on the stack, leaf first, in this order: (all, those with this end).
 fn with(stacks: &[Stack], functions: &[&str], class: &str, stop: &str) -> (u64, u64) {
     let has = |stack: &&Stack| {
         let mut names = stack.names.iter();
@@ -28,8 +28,8 @@ fn roots<'a>(report: &'a Value, strategy: &str) -> &'a Value {
     report.pointer(&format!("/strategies/{strategy}/roots")).unwrap_or_else(|| panic!("{report:#}"))
 }
 
-/// Check that goroutines end in `goexit` under both strategies, what runs on the scheduler's stack in its root, and that
-/// no more than a few samples of the run-time library's own assembly are broken.
+/// Check that goroutines end in `goexit` under both strategies, code on the scheduler's stack in its root, and that
+/// only a few samples, in the run-time library's own assembly, are broken.
 #[test]
 fn goroutines_and_the_scheduler_have_their_roots() {
     let dir = tempfile::tempdir().unwrap();
@@ -80,8 +80,8 @@ fn programs_of_32_bits_are_unwound() {
     assert!(complete == burn && burn * 100 >= fp_samples * 90, "{complete} of {burn}: {}", commonest(&dwarf));
 }
 
-/// Check that of the stack of a 32-bit process that has most addresses mapped nothing stays that only looks like one, and that
-/// it is unwound as others.
+/// Check that in the stack of a 32-bit process that has most addresses mapped, words that only look like addresses are
+/// zeroed, and that it is unwound like others.
 #[test]
 fn words_of_32_bits_stay_only_if_they_lead_to_code_or_the_stack() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn words_of_32_bits_stay_only_if_they_lead_to_code_or_the_stack() {
     let flags = ["-O1", "-static", "-no-pie", "-fno-omit-frame-pointer"];
     compile("i686-linux-gnu-gcc", &flags, &program, &source("much_mapped.c"));
     let file = dir.path().join("recording");
-    // The words that the program marks, of all its samples.
+    // The words that the program marks, in all its samples.
     let marks = || {
         let mut recording = Recording::open(std::fs::File::open(&file).unwrap()).unwrap();
         let mut n = 0;
@@ -112,13 +112,13 @@ fn words_of_32_bits_stay_only_if_they_lead_to_code_or_the_stack() {
     assert_eq!(marks(), 0);
     for strategy in ["fp", "dwarf"] {
         let ((chain, complete), all) = all_of(strategy);
-        // The C library has no frame pointers, so that only the rows lead to the root.
+        // The C library has no frame pointers, so only the rows lead to the root.
         let is_whole = strategy == "fp" || complete == chain;
         assert!(is_whole && chain * 100 >= all * 90, "{strategy}: {complete} of {chain} of {all}");
     }
 }
 
-/// Check that of 2,000 libraries the right one is found, in little memory.
+/// Check that among 2,000 libraries the right one is found, with little memory.
 #[test]
 fn two_thousand_modules() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn two_thousand_modules() {
     assert_eq!(report.status, 0, "in a GB of addresses: {}", report.stderr);
 }
 
-/// Check that code in the middle of a file that is no ELF file stops a stack by name.
+/// Check that code in the middle of a file that is not ELF truncates a stack with a reason.
 #[test]
 fn code_inside_another_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,8 +156,8 @@ fn code_inside_another_file() {
     }
 }
 
-/// Check that the start of a thread and of a context are told from other code without a caller, though the C library
-/// has no symbols for either.
+/// Check that the starts of a thread and of a context are distinguished from other code without a caller, although the
+/// C library has no symbols for either.
 #[test]
 fn roots_are_named() {
     for (name, root) in [("threads", "thread_start"), ("coroutine", "__start_context"), ("leaf", "_start")] {
@@ -176,9 +176,9 @@ fn roots_are_named() {
     }
 }
 
-/// Check that of stacks that end early it is said what would help, and that it does: as large a chunk as a stack with a
-/// frame of 100,000 bytes wants, and depth for one of 1,500 frames. Nothing helps where a thread went over to another stack,
-/// and that is said.
+/// Check that the report says what would help stacks that end early, and that it helps: a larger chunk for a stack with
+/// a frame of 100,000 bytes, and a larger depth for one of 1,500 frames. If a thread switched to another stack, nothing
+/// helps, and the report says so.
 #[test]
 fn what_would_help_is_said_and_helps() {
     let dir = tempfile::tempdir().unwrap();
@@ -212,8 +212,8 @@ fn what_would_help_is_said_and_helps() {
     assert!(said().contains(words), "{}", said());
 }
 
-/// Check that a process that maps a copy of a library with other names and without call frame information, but with the same
-/// build id, changes nothing of the stacks of a process that maps the library itself.
+/// Check that a process that maps a copy of a library with other names and without call frame information, but with the
+/// same build id, does not affect the stacks of a process that maps the library itself.
 #[test]
 fn a_copy_of_a_library_lends_nothing_to_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -248,7 +248,8 @@ fn a_copy_of_a_library_lends_nothing_to_others() {
     assert!(truncated == wrong, "the copy's own process has the copy's names: {}", commonest(&found));
 }
 
-/// Checks that nearly all stacks of a process that shares its parent's memory are complete, and that many are in the library.
+/// Checks that nearly all stacks of a process that shares its parent's memory are complete, and that many are in the
+/// library.
 fn assert_shared(what: &str, file: &Path, pid: &str) {
     let found = stacks_in(file, "dwarf", &["--pid".as_ref(), pid.as_ref()]);
     let samples: u64 = found.iter().map(|stack| stack.samples).sum();
@@ -261,7 +262,8 @@ fn assert_shared(what: &str, file: &Path, pid: &str) {
     );
 }
 
-/// Check that a process that shared its parent's memory before it was recorded has the library that the parent loads later.
+/// Check that a process that shared its parent's memory before the recording gets the library that the parent loads
+/// later.
 #[test]
 fn shared_memory_of_running_processes_is_mapped_for_all() {
     let dir = tempfile::tempdir().unwrap();
@@ -296,7 +298,8 @@ fn shared_memory_of_running_processes_is_mapped_for_all() {
     }
 }
 
-/// Check that a process that shares its parent's memory has the library that the parent loads later, by either collector.
+/// Check that a process that shares its parent's memory gets the library that the parent loads later, with either
+/// collector.
 #[test]
 fn shared_memory_is_mapped_for_all_that_share_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The kernel's walk by call frame information, compiled for the host, over the copied stacks of recordings: the very stacks
-//! of the unwinder, or none.
+//! The kernel's walk by call frame information, compiled for the host and run on the copied stacks of recordings: it
+//! must give the unwinder's stack or a miss.
 
 use crate::support::{compile, record, until_enough};
 use fpprof_analysis::modules::{FileModules, ModuleTable, RuleFiles};
@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// What came of walks.
+/// The results of walks.
 #[derive(Debug, Default)]
 struct Walked {
     same: usize,
@@ -27,7 +27,7 @@ struct Walked {
 struct Walks<'a> {
     modules: &'a ModuleTable<'a>,
     rule_files: RuleFiles,
-    /// Rules by file and address in the file.
+    /// Rules by (file, address in the file).
     rules: HashMap<(u32, u64), Option<u64>>,
     walked: Walked,
 }
@@ -38,7 +38,7 @@ impl Walks<'_> {
         Walks { modules, rule_files, rules, walked: Walked::default() }
     }
 
-    /// The rule of an address of a module, as user space would put it into the maps.
+    /// The rule of an address of a module, as user space would load it into the maps.
     fn rule(&mut self, module: &PlacedModule, address: u64) -> Option<u64> {
         let svma = address.wrapping_sub(module.bias);
         let key = (module.file.0, svma);
@@ -78,7 +78,7 @@ impl Collect for Walks<'_> {
             return;
         }
         let root = match stack.stop {
-            // A few names begin with underscores there.
+            // Some root names begin with underscores there.
             StopReason::Complete(root) => Some(root.name().trim_start_matches('_')),
             _ => None,
         };
@@ -121,7 +121,7 @@ fn built(dir: &Path, name: &str, compiler: &str, flags: &[&str]) -> String {
     output.into_os_string().into_string().expect("a path in UTF-8")
 }
 
-/// Check that the C of the kernel's walk gives the unwinder's stacks or none, over the copied stacks of nbdkit and fio, of the
+/// Check that the kernel's C code gives the unwinder's stacks or misses, on the copied stacks of nbdkit and fio, the
 /// C++ compiler, rustc, Python, C++ exceptions and programs with known stacks; and that it gives many of each.
 #[test]
 fn walks_on_the_host_are_those_of_the_unwinder() {
@@ -158,7 +158,7 @@ fn walks_on_the_host_are_those_of_the_unwinder() {
     );
     for command in commands {
         let file = dir.path().join("stacks.fpprof");
-        // Signal frames need other registers, and the vDSO is no file that could be asked for its rules here.
+        // Signal frames need other registers, and the vDSO is not a file from which rules can be read here.
         let is_missed = command.first().is_some_and(|name| name.ends_with("altstack_c") || name.ends_with("vdso_c"));
         let mut walked = Walked::default();
         until_enough("stacks", |_| {

@@ -1,4 +1,4 @@
-//! Code that a program compiles while it runs has names in the report. Loads the real BPF program.
+//! Names of code that a program compiles at run time. Loads the real BPF program.
 
 use crate::support::{
     Ended, Ran, compile, copy_program, cpu_time, fpprof, number, ran, record, report, until_enough, wait_until,
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// `jit KIND NAME` counts down in code made at run time, and says its name as compilers do, in a table that is a file, or
-/// something of another KIND that is not to be read, or nowhere and again and again if the KIND is `none`; ends before the recorder does.
+/// `jit KIND NAME` counts down in code generated at run time. It writes the name as compilers do, to a table that is a
+/// file, or something of another KIND that must not be read; if KIND is `none`, it writes no table and runs repeatedly.
+/// It ends before the recorder does.
 const SOURCE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,15 +73,15 @@ pub(crate) fn program(dir: &Path) -> PathBuf {
     program
 }
 
-/// Removes what the program said it made.
+/// Removes the files that the program says it created.
 fn remove_tables(recorded: &Ran) {
     let mut tables = recorded.stdout.lines().filter(|line| line.starts_with("/tmp/")).peekable();
     assert!(tables.peek().is_some(), "the program printed its table: {}", recorded.stderr);
     tables.for_each(|path| std::fs::remove_file(path).expect("the table is there"));
 }
 
-/// Check that compiled code is named by the last line its program wrote for it, after the program and its table are
-/// gone, and that the name cannot break a line of the folded stacks.
+/// Check that compiled code has the last name its program wrote for it, after the program and its table are gone, and
+/// that the name cannot break a line of the folded stacks.
 #[test]
 fn compiled_code_has_names() {
     let dir = tempfile::tempdir().unwrap();
@@ -99,7 +100,7 @@ fn compiled_code_has_names() {
     assert!(folded.lines().any(|line| line.contains(";LazyCompile:*count: down ")), "{folded}");
 }
 
-/// Check that names made to be mistaken for a terminal's commands, for lines or for markup are none of that in any report.
+/// Check that hostile names with terminal sequences, line breaks or markup are harmless in every report.
 #[test]
 fn hostile_names_are_only_names() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,7 +128,8 @@ fn hostile_names_are_only_names() {
     }
 }
 
-/// Check that a table with a name of ten megabytes ends there, which is said, and that every report is of usual size.
+/// Check that reading a table stops at a name of ten megabytes, with a message, and that every report has its usual
+/// size.
 #[test]
 fn a_name_of_ten_megabytes_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,8 +144,8 @@ fn a_name_of_ten_megabytes_is_refused() {
     }
 }
 
-/// Check that a table that is no file of its program's user, or is too large, is not read, for which nothing
-/// waits, and that it is said; the code then has no name.
+/// Check that a table that is not a file of its program's user, or is too large, is not read, does not block, and is
+/// reported; the code then has no name.
 #[test]
 fn strange_tables_are_refused() {
     for kind in ["owner", "fifo", "link", "huge", "sparse"] {
@@ -160,8 +162,8 @@ fn strange_tables_are_refused() {
     }
 }
 
-/// Check that a user who mounts a file over his program's table, which he may do in a user namespace, does not have us read
-/// it: not one of root's, and no other either.
+/// Check that a user who mounts a file over his program's table, as he can in a user namespace, cannot make the
+/// recorder read it: neither a file of root's, nor any other.
 #[test]
 fn files_mounted_over_a_table_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -195,8 +197,8 @@ fn files_mounted_over_a_table_are_refused() {
     }
 }
 
-/// Check that a program in a pid and mount namespace, which knows itself by another number, has its names by the table of
-/// that number in its own `/tmp`.
+/// Check that a program in a pid and mount namespace, with another pid inside, gets its names from the table of that
+/// pid in its own `/tmp`.
 #[test]
 fn tables_in_namespaces_are_found() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,11 @@
-//! Code that a program compiles while it runs has the names of its jitdump, each at its time. Loads the real BPF program.
+//! Names from jitdump files of code compiled at run time, each valid at its time. Loads the real BPF program.
 
 use crate::support::{Ran, assert_balance, compile, fpprof, number, ran, record, report};
 use std::path::{Path, PathBuf};
 
-/// `jitdump unwinding` gives call frame information of code that moves its stack pointer. `jitdump KIND` compiles `first`, runs it, compiles `second` at the same address, moves it, and runs it there; tells so
-/// in a dump that is of a KIND that is to be read or not; ends before the recorder does.
+/// `jitdump unwinding` writes call frame information for code that moves its stack pointer. `jitdump KIND` compiles
+/// `first`, runs it, compiles `second` at the same address, moves it, and runs it there. It writes this to a dump of a
+/// KIND that should or should not be read, and ends before the recorder does.
 const SOURCE: &str = r#"
 #include <dirent.h>
 #include <fcntl.h>
@@ -194,8 +195,8 @@ fn program(dir: &Path) -> PathBuf {
     program
 }
 
-/// A recording of the program, whose dump is gone; and its report. Frame pointers are not followed: whether there are any
-/// in the C library differs.
+/// A recording of the program, whose dump is deleted, and its report. Frame pointers are not followed, since C
+/// libraries differ in whether they keep them.
 fn recorded(dir: &Path, kind: &str) -> (Ran, serde_json::Value) {
     let (program, file) = (program(dir), dir.join("jit.fpprof"));
     let recorded = record(&file, &["-F", "999"], &[program.to_str().expect("a path in UTF-8"), kind]);
@@ -207,15 +208,15 @@ fn recorded(dir: &Path, kind: &str) -> (Ran, serde_json::Value) {
     (recorded, report)
 }
 
-/// Samples of a function of that name.
+/// Samples of the function with that name.
 fn samples(report: &serde_json::Value, name: &str) -> u64 {
     let hottest = report["hottest"].as_array().expect("functions");
     let of_name = hottest.iter().filter(|function| function["name"] == name && function["module"] == "[jit]");
     of_name.map(|function| number(function, "self_samples")).sum()
 }
 
-/// Check that functions that were at one address after each other each have their name and their samples, that one that
-/// moved has it at both places, and that one that was never run has none; also when the file is deleted while it is
+/// Check that functions at one address at different times each have their name and their samples, that a moved function
+/// has its name at both places, and that one that never ran has no samples; also if the file is deleted while it is
 /// written; and that a name cannot break a line of the folded stacks.
 #[test]
 fn names_are_those_of_the_time() {
@@ -233,8 +234,7 @@ fn names_are_those_of_the_time() {
     }
 }
 
-/// Check that stacks go through code that its program gave call frame information of, by that; and that they end in code
-/// without.
+/// Check that stacks continue through code for which its program wrote call frame information, and end in code without.
 #[test]
 fn call_frame_information_of_dumps_is_followed() {
     let dir = tempfile::tempdir().unwrap();
@@ -250,8 +250,8 @@ fn call_frame_information_of_dumps_is_followed() {
     assert!(number(dwarf, "complete") * 2 < number(dwarf, "samples"), "{dwarf}");
 }
 
-/// Check that a dump whose end is not whole has all names before it, that one with a record of impossible length has those
-/// before that, and that either is said.
+/// Check that a dump with an incomplete last record has all names before it, that one with a record of impossible
+/// length has the names before that, and that both are reported.
 #[test]
 fn broken_dumps_have_names_up_to_there() {
     for (kind, has_names) in [("cut", true), ("huge", false), ("short", false)] {
@@ -264,8 +264,8 @@ fn broken_dumps_have_names_up_to_there() {
     }
 }
 
-/// Check that what is no dump, or not its program's user's or root's, is not read, for which nothing waits, and that it is
-/// said; the code then has no name.
+/// Check that a file that is not a dump, or does not belong to its program's user or root, is not read, does not block,
+/// and is reported; the code then has no name.
 #[test]
 fn strange_dumps_are_refused() {
     for kind in ["owner", "magic", "empty", "fifo"] {
@@ -279,8 +279,8 @@ fn strange_dumps_are_refused() {
     }
 }
 
-/// Check that times of a counter of the processor are not taken for times of the recording, which is said: the last name of
-/// an address counts.
+/// Check that timestamps of a hardware counter are not mistaken for times of the recording, with a message: the last
+/// name of an address is used.
 #[test]
 fn times_of_other_clocks_are_said() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What a recording keeps of files, and when: what is gone later is in it at once, what stays is not. Loads the real BPF
-//! program; mounts are in a mount namespace of their own.
+//! Which files a recording keeps, and when: files that will be gone later are kept at once, others are not. Loads the
+//! real BPF program; mounts are in a separate mount namespace.
 
 use crate::support::stacks::{Stack, commonest, stacks};
 use crate::support::{Ended, compile, fpprof, number, ran, report, wait_for_samples, wait_until};
@@ -10,7 +10,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Uses the CPU in `spin`, for some tenths of a second, or for ever if it is told so.
+/// Uses the CPU in `spin`, for some tenths of a second, or forever if requested.
 const SPIN: &str = "
 volatile unsigned long sink;
 char secret[] = \"a key in the data\", *pointer = secret;
@@ -18,8 +18,8 @@ __attribute__((noinline)) void spin(void) { for (long i = 0; i < 300000000; i++)
 int main(int argc, char **argv) { (void)argv; do spin(); while (argc > 1); return 0; }
 ";
 
-/// Asks for its number by the vDSO's way into the kernel. Told so, it first gives that way another name, and says so; then
-/// it waits for its standard input.
+/// Calls getpid through the vDSO's kernel entry. If requested, it first overwrites the symbol name of that entry, and
+/// prints so; then it waits for input.
 const ASKS: &str = "
 #include <string.h>
 #include <sys/auxv.h>
@@ -49,7 +49,7 @@ fn program(dir: &Path, source: &str, compiler: &str, flags: &[&str]) -> PathBuf 
     program
 }
 
-/// Executes code in memory that is no ELF file, beside data.
+/// Executes code in a memory file that is not ELF, next to data.
 const MEMFD: &str = "
 #define _GNU_SOURCE
 #include <string.h>
@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
 }
 ";
 
-/// The modules whose bytes a recording holds whose path ends so.
+/// The modules with a path of this ending whose bytes a recording holds.
 pub(crate) fn modules(file: &Path, ending: &str) -> Vec<ModuleBytes> {
     let mut found = Vec::new();
     let Ok(mut recording) = Recording::open(fs::File::open(file).expect("the recording is there")) else {
@@ -85,8 +85,8 @@ pub(crate) fn modules(file: &Path, ending: &str) -> Vec<ModuleBytes> {
     found
 }
 
-/// Check that a program that stays where it is is not kept, and has its names, on file systems on which stat(2) says another
-/// device than a mapping has, with and without the right to open a file by its mapping.
+/// Check that a program that stays in place is not kept, and has its names, on file systems where stat(2) and the
+/// mapping have different device numbers, with and without the right to open a file by its mapping.
 #[test]
 fn files_of_layered_file_systems_stay_where_they_are() {
     let layers = "mount -t tmpfs none \"$1/upper\" && mkdir \"$1/upper/files\" \"$1/upper/work\" &&
@@ -116,7 +116,7 @@ fn files_of_layered_file_systems_stay_where_they_are() {
 
 const FLAGS_OF_32_BITS: [&str; 4] = ["-D_GNU_SOURCE", "-O1", "-static", "-no-pie"];
 
-/// Check that a 32-bit program is unwound through the vDSO that it has, which is not ours.
+/// Check that a 32-bit program is unwound through its own vDSO, which differs from ours.
 #[test]
 fn programs_of_32_bits_have_a_vdso_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,7 +136,8 @@ fn programs_of_32_bits_have_a_vdso_of_their_own() {
     assert!(found.iter().any(goes_through), "{}", commonest(&found));
 }
 
-/// Check that a process that writes to its vDSO names nothing in a recording: neither functions of others, nor its own.
+/// Check that a process that overwrites its vDSO affects no names in a recording: neither other processes' functions,
+/// nor its own.
 #[test]
 fn a_process_that_changes_its_vdso_is_not_believed() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +169,7 @@ fn a_process_that_changes_its_vdso_is_not_believed() {
     assert!(has("__kernel_vsyscall") && !has("a_strangers_names"), "{}", commonest(&found));
 }
 
-/// A recorder of a program that runs for ever, with samples in its file.
+/// Starts a recorder of a program that runs forever, and waits for samples.
 fn recorder(file: &Path, command: &[&str]) -> Ended {
     let mut record = fpprof();
     record.args(["record", "-q", "-o"]).arg(file).arg("--").args(command);
@@ -192,7 +193,7 @@ fn process_of(program: &Path) -> Process {
     Process(pids.into_iter().find(is_it).expect("the program runs"))
 }
 
-/// A process that is ended with the test.
+/// A process that is killed on drop.
 struct Process(u32);
 
 impl Drop for Process {
@@ -201,7 +202,7 @@ impl Drop for Process {
     }
 }
 
-/// Check that nothing is kept of a file in memory that is no ELF file but that it was there.
+/// Check that of a memory file that is not ELF only its existence is recorded.
 #[test]
 fn files_that_are_no_programs_are_not_kept() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,8 +220,8 @@ fn files_that_are_no_programs_are_not_kept() {
     assert!(report["hottest"][0]["name"].as_str().unwrap().contains("memfd:compiled"), "{}", report["hottest"]);
 }
 
-/// Check that the file of a program that is deleted while it runs is in the recording soon, so that a recorder that is
-/// killed leaves stacks that are complete.
+/// Check that the file of a program that is deleted while it runs is soon in the recording, so that stacks are complete
+/// even if the recorder is killed.
 #[test]
 fn deleted_programs_are_kept_before_the_end() {
     let dir = tempfile::tempdir().unwrap();

@@ -15,14 +15,14 @@ fn walks(report: &Value) -> &Value {
     report.get("kernel_walks").unwrap_or_else(|| panic!("walks in the kernel: {report}"))
 }
 
-/// How many stacks there are, and how many of them are complete.
+/// The numbers of all and of complete stacks.
 fn stacks(report: &Value) -> (u64, u64) {
     let of_cfi = report.pointer("/strategies/cfi").expect("the strategy of such recordings");
     (number(of_cfi, "samples"), number(of_cfi, "complete"))
 }
 
-/// Records a command with the stack of every walk copied, until `enough` walks were checked; checks that none gives other
-/// frames than its copied stack, and that `percent` of the stacks are complete.
+/// Records a command and copies the stack of every walk, until `enough` walks were checked; checks that none differs
+/// from its copied stack, and that `percent` of the stacks are complete.
 fn check_all(dir: &Path, command: &[&str], enough: u64, percent: u64) -> Value {
     let file = dir.join("walks.fpprof");
     let report = until_enough("walks", |seconds| {
@@ -47,8 +47,8 @@ fn built(dir: &Path, source: &str, flags: &[&str]) -> String {
     output.into_os_string().into_string().expect("a path in UTF-8")
 }
 
-/// Check that programs of many kinds are walked in the kernel as by their copied stacks: exceptions, stacks from the
-/// heap, tail calls, threads by the thousand, children of vfork, the vDSO.
+/// Check that the kernel's walks agree with copied stacks for many kinds of programs: exceptions, stacks on the heap,
+/// tail calls, thousands of threads, children of vfork, the vDSO.
 #[test]
 fn walks_are_those_of_copied_stacks() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn walks_are_those_of_copied_stacks() {
     }
 }
 
-/// Check that the walk is given up at a signal's frame, and that the stack is complete by its copy.
+/// Check that a walk is a miss at a signal frame, and that its copied stack is complete.
 #[test]
 fn signal_frames_are_left_to_copied_stacks() {
     let dir = tempfile::tempdir().unwrap();
@@ -82,11 +82,12 @@ fn signal_frames_are_left_to_copied_stacks() {
     assert!(complete * 10 >= samples * 9, "{complete} of {samples} complete: {report}");
 }
 
-/// Check that a library that is mapped where another was a moment before is walked by its own rules, though both are alike.
+/// Check that a library mapped where another one was a moment before is walked by its own rules, although both look
+/// alike.
 #[test]
 fn rules_are_those_of_the_file_that_is_mapped() {
     let dir = tempfile::tempdir().unwrap();
-    // The same instructions at the same places, but for the size of the frame.
+    // The same instructions at the same addresses, except for the frame size.
     let source = dir.path().join("library.c");
     let text = "#include \"program.h\"\nvoid WORK(void) { volatile char frame[BYTES]; frame[0] = 1; work(250); frame[1] = 1; }";
     std::fs::write(&source, text).expect("a temporary file is written");
@@ -99,13 +100,13 @@ fn rules_are_those_of_the_file_that_is_mapped() {
     check_all(dir.path(), &[&built(dir.path(), "dlopen.c", &["-ldl"])], 200, 99);
 }
 
-/// Check that nbdkit's and fio's stacks are complete from the start, most of them walked in the kernel, and that the known
-/// functions of a program are in its walks.
+/// Check that nbdkit's and fio's stacks are complete from the start, most of them walked in the kernel, and that the
+/// known functions of a program are in its walks.
 #[test]
 fn most_stacks_are_walked_in_the_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
-    // How fast rules are loaded, the load of the machine decides, and how much of it all the programs' start is.
+    // The load of the machine determines how fast rules are loaded, and the share of the programs' start.
     until_enough("walks that are complete", |seconds| {
         let found = check_all(dir.path(), &[workload], 200 * u64::from(seconds), 90);
         let (complete, misses) = (number(walks(&found), "complete"), &walks(&found)["misses"]);
@@ -126,8 +127,8 @@ fn most_stacks_are_walked_in_the_kernel() {
     assert!(samples * 10 >= number(&found, "recorded") * 9, "{samples} samples in the known chain: {}", folded.stdout);
 }
 
-/// Check that frame pointers are taken beside walks, of one sample: both find the callers that have frames, and only walks
-/// those of libc, which has none.
+/// Check that frame pointers are recorded with walks in the same sample: both find the callers with frames, and only
+/// walks find those in libc, which has none.
 #[test]
 fn frame_pointers_are_taken_beside_walks() {
     let dir = tempfile::tempdir().unwrap();
@@ -149,8 +150,8 @@ fn frame_pointers_are_taken_beside_walks() {
     assert!(folded.stdout.contains(";main;turn "), "{}", folded.stdout);
 }
 
-/// Check that the walks of an undumpable program are whole samples: one that was chosen for verification has its frames and
-/// its frame pointers, and is not called withheld.
+/// Check that the walks of an undumpable program are complete samples: one chosen for verification has its frames and
+/// its frame pointers, and is not counted as withheld.
 #[test]
 fn walks_of_closed_programs_are_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -172,8 +173,8 @@ fn walks_of_closed_programs_are_whole() {
     assert!(number(&found, "withheld") <= misses, "{found}");
 }
 
-/// The source of a program that is in one loop, called by `main`, all the time: its frames are there but for an instruction
-/// or two.
+/// The source of a program that always runs one loop, called by `main`: its frames exist except for an instruction or
+/// two.
 fn program_of_one_loop(dir: &Path) -> PathBuf {
     let source = dir.join("loop.c");
     let text = "int turn(int n) { for (volatile int i = 0; i < n; i++) {} return n; }\nint main(void) { return turn(600000000) == 0; }";
@@ -181,8 +182,8 @@ fn program_of_one_loop(dir: &Path) -> PathBuf {
     source
 }
 
-/// Check that what cannot be had is refused with what to do instead: without eBPF, other strategies on such a recording, the
-/// strategy on another recording, and options that are none.
+/// Check that impossible requests are refused with an alternative: walks without eBPF, other strategies on such a
+/// recording, the strategy on another recording, and invalid options.
 #[test]
 fn impossible_requests_are_refused() {
     let dir = tempfile::tempdir().unwrap();

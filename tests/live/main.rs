@@ -1,6 +1,6 @@
-//! The command from outside, on the running kernel: it loads the real BPF programs, and profiles real programs.
+//! Tests of the command on the running kernel: it loads the real BPF programs, and profiles real programs.
 //!
-//! Needs root, and fails without it. Changes nothing of the machine: what needs a mount has a mount namespace of its own.
+//! Needs root, and fails without it. Changes nothing on the machine: mounts are in a separate mount namespace.
 
 mod agent;
 mod archive;

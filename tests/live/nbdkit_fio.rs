@@ -1,10 +1,10 @@
-//! The experiment itself: real nbdkit and fio, recorded once with both kinds of stack in every sample.
+//! The main experiment: real nbdkit and fio, recorded once with both kinds of stack in every sample.
 
 use crate::support::{assert_balance, fpprof, number, ran, record, report, until_enough};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// One recording for all tests of it.
+/// The recording that all its tests share.
 pub(crate) fn recording() -> &'static Path {
     static RECORDING: OnceLock<PathBuf> = OnceLock::new();
     RECORDING.get_or_init(|| {
@@ -13,14 +13,14 @@ pub(crate) fn recording() -> &'static Path {
         until_enough("nbdkit and fio", |seconds| {
             record(&file, &["--call-graph", "both,65536"], &[workload, &(seconds * 4).to_string()]);
             let report = report(&file, &[]);
-            // A dozen samples fall into the start of fio, where stacks are deeper than 64K: they must not decide.
+            // A dozen samples are in the start of fio, where stacks are deeper than 64K: they must not decide.
             ["nbdkit", "fio"].iter().all(|comm| complete(&report, comm, "dwarf").0 >= 3000).then_some(())
         });
         file
     })
 }
 
-/// Samples and complete stacks of all processes of a name under a strategy.
+/// (samples, complete stacks) of all processes of a name under a strategy.
 fn complete(report: &serde_json::Value, comm: &str, strategy: &str) -> (u64, u64) {
     let processes = report["processes"].as_array().expect("processes").iter().filter(|process| process["comm"] == comm);
     let counts = processes.map(|process| process["strategies"].get(strategy).expect("the strategy was asked for"));
@@ -30,7 +30,7 @@ fn complete(report: &serde_json::Value, comm: &str, strategy: &str) -> (u64, u64
 }
 
 /// Check that at 64K at least 99 % of nbdkit's and of fio's stacks are complete by CFI, and that frame pointers, which
-/// Debian builds without, are shown to break.
+/// Debian omits, break.
 #[test]
 fn dwarf_completes_what_frame_pointers_break() {
     let report = report(recording(), &[]);
@@ -43,7 +43,7 @@ fn dwarf_completes_what_frame_pointers_break() {
     }
 }
 
-/// Check that smaller chunks, evaluated from the same recording, truncate fio's stacks and not nbdkit's.
+/// Check that smaller chunks, evaluated from the same recording, truncate fio's stacks but not nbdkit's.
 #[test]
 fn smaller_chunks_truncate_fio() {
     let report = report(recording(), &["--strategy", "dwarf@8192,dwarf"]);
@@ -53,7 +53,7 @@ fn smaller_chunks_truncate_fio() {
     assert!(at_8k * 100 >= samples * 99, "nbdkit: {at_8k} of {samples} complete with 8 KiB");
 }
 
-/// Check that the gates pass and fail as the figures say.
+/// Check that the gates pass and fail according to the figures.
 #[test]
 fn gates_judge_by_the_figures() {
     let gate = |gate: &str| ran(fpprof().arg("report").arg(recording()).args(["--fail-below", gate])).status;
@@ -62,7 +62,7 @@ fn gates_judge_by_the_figures() {
     assert_eq!(gate("nonsense:complete=90"), 2);
 }
 
-/// Check that the flame graph stands on roots, names nbdkit's and fio's own functions and libnbd's, and is well formed.
+/// Check that the flame graph starts at roots, has functions of nbdkit, fio and libnbd, and is well-formed.
 #[test]
 fn the_flame_graph_names_what_ran() {
     let drawn = ran(fpprof().arg("flamegraph").arg(recording()).args(["--strategy", "dwarf", "-o", "-"]));
@@ -70,7 +70,7 @@ fn the_flame_graph_names_what_ran() {
     for name in ["_start", "nbd_aio_pwrite", "nbd_poll", "td_io_queue", "libnbd.so.0", "nbdkit"] {
         assert!(drawn.stdout.contains(name), "{name} is not in the flame graph");
     }
-    // With debug symbols of the C library its own name, without them what it is.
+    // With debug symbols of the C library its own name, else a generic one.
     let has_thread_start = ["clone3", "[thread start]"].iter().any(|name| drawn.stdout.contains(name));
     assert!(has_thread_start, "no start of a thread is in the flame graph");
     let folded = ran(fpprof().arg("export").arg(recording()).args(["--format", "folded", "--strategy", "dwarf"]));
@@ -78,8 +78,8 @@ fn the_flame_graph_names_what_ran() {
     assert_eq!(total, number(&report(recording(), &[]), "recorded"), "every sample is in the folded stacks once");
 }
 
-/// Check that our stacks are elfutils' stacks, frame by frame, on the same samples: identical in at least 99 %, and in
-/// 99.9 % of those that both call complete; and that each difference is explained by the rows at the frame it begins.
+/// Check that fpprof's stacks agree with elfutils', frame by frame, on the same samples: equal in at least 99 %, and in
+/// 99.9 % of those that both report as complete; and that each difference is explained by the rows at its first frame.
 #[test]
 #[cfg(feature = "libdw")]
 fn libdw_agrees_frame_by_frame() {

@@ -1,4 +1,5 @@
-//! Waits: how long a program is blocked, and in which functions, against its own clock. Loads the real BPF programs.
+//! Waits: how long a program is blocked, and in which functions, compared with its own clock. Loads the real BPF
+//! programs.
 
 use crate::support::stacks::stacks;
 use crate::support::{Ended, Ran, assert_balance, compile, fpprof, number, ran, record, report, source, until_enough};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The event of waits, by its number in a recording.
+/// The index of the waits' event in a recording.
 const WAITS: u16 = 1;
 
 fn program(dir: &Path) -> PathBuf {
@@ -19,7 +20,7 @@ fn program(dir: &Path) -> PathBuf {
     program
 }
 
-/// The program recorded with `options`, and what it printed.
+/// Records the program with `options`; returns its output.
 fn recorded(file: &Path, options: &[&str], command: &[&str]) -> Ran {
     let program = program(file.parent().expect("a directory"));
     let command: Vec<&str> = [program.to_str().expect("a path")].into_iter().chain(command.iter().copied()).collect();
@@ -56,9 +57,9 @@ fn assert_both_balance(file: &Path) -> serde_json::Value {
     waits
 }
 
-/// Check that the time a program sleeps, waits for a futex and for a pipe is found below the functions in which it does,
-/// by frame pointers and by unwind information: no longer than by its own clock, and no shorter than by the kernel's, which
-/// leaves out the time it waited for a CPU again.
+/// Check that the time a program sleeps, waits for a futex and for a pipe is attributed to the functions that wait, by
+/// frame pointers and by unwind information: at most as long as by its own clock, and at least as long as by the
+/// kernel's, which excludes the time it waited for a CPU again.
 #[test]
 fn blocked_as_long_as_by_its_own_clock() {
     let dir = tempfile::tempdir().unwrap();
@@ -72,7 +73,7 @@ fn blocked_as_long_as_by_its_own_clock() {
     for strategy in ["fp", "dwarf"] {
         for &(function, took, by_kernel) in &said {
             let blocked = blocked_in(&file, strategy, function);
-            // Short waits, for memory and the like, are no samples.
+            // Short waits, for memory and the like, are not sampled.
             let is_right = (by_kernel - by_kernel / 20..=took).contains(&blocked);
             assert!(is_right, "{strategy} {function}: {blocked} of {took} ns, at least {by_kernel}");
         }
@@ -92,19 +93,19 @@ fn ran_stdout(command: &mut Command) -> String {
     ran.stdout
 }
 
-/// Check that waits below the threshold are no samples, but are counted with their time, and that longer ones are all
-/// there.
+/// Check that waits below the threshold are not sampled but counted with their time, and that all longer ones are
+/// sampled.
 #[test]
 fn short_waits_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
-    // 40 of 20 ms and 40 of 40 ms.
+    // 40 waits of 20 ms and 40 of 40 ms.
     recorded(&file, &["--off-cpu", "30ms"], &["sleep", "40", "20"]);
     let report = assert_both_balance(&file);
     let found = &report["waits"];
     assert_eq!(number(found, "threshold_ns"), 30_000_000);
     let (recorded, short) = (number(found, "recorded"), number(found, "short"));
-    // On a busy machine some sleep for longer than they wanted to.
+    // On a busy machine some sleep longer than requested.
     assert!(recorded + short >= 80 && recorded >= 40 && short > 0, "{found:#}");
     let mean_ns = number(found, "short_ns") / short;
     assert!((1_000_000..30_000_000).contains(&mean_ns), "{found:#}");
@@ -113,7 +114,7 @@ fn short_waits_are_counted() {
     assert!(words.contains("shorter than 30.0 ms") || words.contains("shorter than 0.03 s"), "{words}");
 }
 
-/// Check that a thread that would go on and must make way for another is not taken for blocked.
+/// Check that a preempted thread does not count as blocked.
 #[test]
 fn preempted_is_not_blocked() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,8 +128,8 @@ fn preempted_is_not_blocked() {
     assert!(blocked_in(&file, "dwarf", "run_spin") < 10_000_000);
 }
 
-/// Check that threads that were blocked before a recording and still are after it are in it, for as long as it takes, with
-/// complete stacks of both kinds and the kernel's; and that a thread is not taken for blocked that is not.
+/// Check that threads that are blocked from before a recording until after it are in it, for its whole duration, with
+/// complete stacks of both kinds and the kernel's; and that a thread that is not blocked is not counted.
 #[test]
 fn blocked_from_beginning_to_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,7 +144,7 @@ fn blocked_from_beginning_to_end() {
         assert_eq!(ran.status, 0, "{}", ran.stderr);
         assert!(ran.stderr.contains("2 threads were still blocked"), "{}", ran.stderr);
         let report = assert_both_balance(&file);
-        // The asked second, and no more than all of it with its start and stop.
+        // The requested second, and at most the whole recording with its start and stop.
         let recording_s = report["duration_s"].as_f64().expect("a duration");
         let is_right = |ns: u64| (0.99..=recording_s).contains(&(Duration::from_nanos(ns).as_secs_f64()));
         let took: Vec<u64> =
@@ -164,7 +165,7 @@ fn blocked_from_beginning_to_end() {
     }
 }
 
-/// Waits until a process has so many threads, of which the last sleep.
+/// Waits until a process has so many threads, of which the last ones sleep.
 fn await_threads(pid: u32, n_threads: usize) {
     let sleeping = || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process").filter_map(Result::ok);
@@ -176,8 +177,8 @@ fn await_threads(pid: u32, n_threads: usize) {
     }
 }
 
-/// Check that both events of nbdkit and fio balance with many short waits, that no thread waits twice at once, and that
-/// none waits longer than the recording.
+/// Check that both events of nbdkit and fio balance with many short waits, that no thread has two waits at once, and
+/// that none waits longer than the recording.
 #[test]
 fn nbdkit_and_fio() {
     let dir = tempfile::tempdir().unwrap();
@@ -197,12 +198,12 @@ fn nbdkit_and_fio() {
         let overlap = times.array_windows().find(|[first, second]| first.1 > second.0);
         assert_eq!(overlap, None, "thread {tid}");
     }
-    // Clock samples are none of the waits', in number and in weight.
+    // Clock samples do not include the waits, in number and in weight.
     let clock: u64 = stacks(&file, "dwarf").iter().map(|stack| stack.samples).sum();
     assert!(clock > 0 && clock <= number(&crate::support::report(&file, &[]), "recorded"));
 }
 
-/// Check that of the whole machine neither idle CPUs nor kernel threads are blocked, nor fpprof itself.
+/// Check that on the whole machine neither idle CPUs nor kernel threads count as blocked, nor fpprof itself.
 #[test]
 fn the_machine_without_its_idlers() {
     let dir = tempfile::tempdir().unwrap();
@@ -236,7 +237,7 @@ fn kernel_threads() -> BTreeSet<u32> {
     pids.filter(is_child).collect()
 }
 
-/// Check that pictures say what their widths are, and that nothing counts waits as if one were like another.
+/// Check that pictures state their unit, and that no figure counts waits without their duration.
 #[test]
 fn units_are_said_and_never_mixed() {
     let dir = tempfile::tempdir().unwrap();
@@ -261,7 +262,7 @@ fn units_are_said_and_never_mixed() {
     assert!(unknown.stderr.contains("no event on-cpu in the recording; it has"), "{}", unknown.stderr);
 }
 
-/// Check that what cannot work is refused with what to do, before anything runs.
+/// Check that impossible requests are refused with a remedy, before anything runs.
 #[test]
 fn refused_where_it_cannot_be() {
     let dir = tempfile::tempdir().unwrap();
@@ -282,8 +283,8 @@ fn refused_where_it_cannot_be() {
     refused(&["--off-cpu", "soon"], 2, &["`soon` is not a time", "50us"]);
 }
 
-/// Check that a child of a vfork that has let its parent go on, and waits for a lock before it leaves the address space, has no
-/// user stack: its parent writes to it by then.
+/// Check that a vfork child that has let its parent continue, and waits for a lock before it leaves the address space,
+/// has no user stack: its parent already overwrites it.
 #[test]
 fn stacks_that_a_parent_uses_again() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -297,6 +298,6 @@ fn stacks_that_a_parent_uses_again() {
         assert!(broken.all(|n| n == 0), "{dwarf}");
         dwarf["no_stack"]["in_exec"].as_u64().is_some_and(|n| n > 0)
     });
-    // How many are caught is for the machine's load to decide.
+    // The number that are caught depends on the machine's load.
     assert!(has_caught_one, "no child was blocked after its parent went on");
 }

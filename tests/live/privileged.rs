@@ -1,4 +1,4 @@
-//! Programs whose memory others must not see: setuid programs, and those that ask for it.
+//! Programs whose memory other users must not see: setuid programs, and undumpable ones.
 
 use crate::support::{Ended, Ran, assert_balance, compile, copy_program, fpprof, number, ran, record, report};
 use fpprof_recording::Recording;
@@ -8,22 +8,22 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The user that owns nothing.
+/// The uid of `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// What the program keeps on its stack (`secret.c`), but for the lowest two bytes.
+/// The value that the program keeps on its stack (`secret.c`), except for the lowest two bytes.
 const SECRET: u64 = 0x5ec2_e75e_c2e7_0000;
 
-/// Samples of a recording.
+/// Counts of samples in a recording.
 #[derive(Debug, Default)]
 struct Found {
     with_secret: u64,
     withheld: u64,
-    /// Of the withheld, those with callers by frame pointers.
+    /// Withheld samples that have callers by frame pointers.
     with_callers: u64,
 }
 
-/// Samples of the process of a name.
+/// The samples of the process with this name.
 fn found(file: &Path, report: &Value, comm: &str) -> Found {
     let process = report["processes"].as_array().expect("processes").iter().find(|process| process["comm"] == comm);
     let pid = process.map_or(0, |process| number(process, "pid"));
@@ -43,8 +43,9 @@ fn found(file: &Path, report: &Value, comm: &str) -> Found {
     found
 }
 
-/// Checks that the stacks of a process are copied. Before it executed the program it could not be dumped, since it had changed
-/// its user or was fpprof: with eBPF that is a few samples, with perf events it may be believed for a tenth of a second more.
+/// Checks that the stacks of a process are copied. Before its exec the process was undumpable, since it had changed its
+/// user or was fpprof: with eBPF that is a few samples, with perf events the old state may be cached for a tenth of a
+/// second.
 fn assert_copied(case: &str, collector: &str, found: &Found) {
     let most = if collector == "ebpf" { 10 } else { found.with_secret };
     assert!(found.with_secret > 50 && found.withheld < most, "{case} {collector}: {found:?}");
@@ -55,7 +56,7 @@ fn compile_secret(program: &Path) {
     compile("gcc", &["-O1", "-fno-omit-frame-pointer"], program, &source);
 }
 
-/// A copy of fpprof that has its capabilities from its file, as `doctor` advises.
+/// A copy of fpprof with file capabilities, as `doctor` advises.
 struct WithFileCapabilities {
     directory: tempfile::TempDir,
 }
@@ -84,8 +85,9 @@ impl WithFileCapabilities {
     }
 }
 
-/// Check that whoever may run an fpprof with file capabilities sees no byte of another user's stacks: processes of others are
-/// refused by number, and in a recording of everything only their frame-pointer chains are taken. With either collector.
+/// Check that a user who may run an fpprof with file capabilities sees no byte of other users' stacks: other users'
+/// processes are refused by pid, and in a recording of everything only their frame-pointer chains are recorded. With
+/// either collector.
 #[test]
 fn file_capabilities_show_only_the_users_own_stacks() {
     for capabilities in ["cap_bpf,cap_perfmon", "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore"] {
@@ -117,13 +119,13 @@ fn file_capabilities_show_only_the_users_own_stacks() {
     }
 }
 
-/// Check that a real-time priority is the recorder's alone, not the command's, with either collector, and that it is said when
-/// the kernel gives none.
+/// Check that a real-time priority applies to the recorder only, not to the command, with either collector, and that a
+/// refusal by the kernel is reported.
 #[test]
 fn real_time_priority_is_the_recorders_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (file, policies) = (dir.path().join("recording"), dir.path().join("policies"));
-    // Field 41 is the scheduling policy: SCHED_FIFO is 1, that of ordinary programs 0.
+    // Field 41 is the scheduling policy: SCHED_FIFO is 1, the default is 0.
     let script =
         "cut -d ' ' -f 41 /proc/$PPID/stat /proc/self/stat >\"$0\"; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
     for collector in ["ebpf", "perf-event"] {
@@ -140,8 +142,8 @@ fn real_time_priority_is_the_recorders_alone() {
     assert!(file.exists(), "the recording that was there is still");
 }
 
-/// Check that of a setuid program and of one that asked not to be dumped no byte of the stack is recorded, but its
-/// frame-pointer chains are, which the report says; and that it is recorded when that is asked for. With either collector.
+/// Check that no stack byte of a setuid program or an undumpable one is recorded, but their frame-pointer chains are,
+/// and that the report says so; and that stacks are recorded on request. With either collector.
 #[test]
 fn privileged_programs_keep_their_stacks() {
     let dir = tempfile::tempdir().unwrap();
@@ -160,7 +162,7 @@ fn privileged_programs_keep_their_stacks() {
     for collector in ["ebpf", "perf-event"] {
         for (program, how, option, is_copied) in cases {
             let case = format!("{collector} {} {how} {option}", program.display());
-            // The kernel takes the events of a process away from it when it executes a setuid program.
+            // The kernel removes a process's events when it executes a setuid program.
             let all = if collector == "perf-event" && program == &setuid { "-a" } else { "" };
             let given = |options: [&'static str; 2]| options.into_iter().filter(|option| !option.is_empty());
             let mut recorder = fpprof();

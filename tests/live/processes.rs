@@ -1,5 +1,5 @@
-//! Processes that other profilers lose, from outside: of other users, in namespaces, closed to others, of the kernel, and
-//! of another architecture. What each is recorded as, and how its stacks end.
+//! Processes that other profilers lose: of other users, in namespaces, undumpable, kernel threads, and of another
+//! architecture. Tests how each is recorded, and how its stacks end.
 
 use crate::support::stacks::{Stack, commonest, stacks};
 use crate::support::{
@@ -11,18 +11,18 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The user that owns nothing.
+/// The uid of `nobody`.
 const NOBODY: u32 = 65_534;
 const OPTIONS: [&str; 5] = ["-q", "-F", "997", "--call-graph", "both,16384"];
 
-/// main < outer < mid < burn, for as many seconds as its argument says.
+/// Builds main < outer < mid < burn, which runs for as many seconds as its argument says.
 fn chain(directory: &Path) -> PathBuf {
     let program = programs().iter().find(|program| program.name == "leaf_with_frame").expect("a program of this name");
     build(program, directory).expect("the program builds")
 }
 
-/// Records what runs that chain for so many seconds until there is enough of it, and checks that nearly all of its stacks
-/// are complete under call frame information. What prepares it is in the recording, too.
+/// Records a script that runs that chain for so many seconds, until there are enough samples, and checks that nearly
+/// all of its stacks are complete under call frame information. The script's preparation is in the recording, too.
 fn assert_chain(what: &str, file: &Path, options: &[&str], script: impl Fn(u32) -> String) {
     until_enough(what, |seconds| {
         record(file, &[&OPTIONS, options].concat(), &["sh", "-c", &script(seconds)]);
@@ -42,7 +42,7 @@ fn assert_chain(what: &str, file: &Path, options: &[&str], script: impl Fn(u32) 
     });
 }
 
-/// Check that a program that runs as another user by its file's rights has its stacks like any other, if they are asked for.
+/// Check that a setuid program has its stacks like any other, on request.
 #[test]
 fn setuid_programs_are_complete() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -53,8 +53,8 @@ fn setuid_programs_are_complete() {
     assert_chain("setuid", &file, &["--include-privileged"], |seconds| format!("exec {} {seconds}", program.display()));
 }
 
-/// Check that programs in pid, user and mount namespaces of their own have complete stacks with names, even where their
-/// file is in a mount that is gone with them.
+/// Check that programs in separate pid, user and mount namespaces have complete stacks with names, even if their file
+/// is in a mount that is gone with them.
 #[test]
 fn namespaces_are_complete() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -76,8 +76,8 @@ fn namespaces_are_complete() {
     }
 }
 
-/// Check that processes that forbid others to look into them, and themselves nearly every system call, have complete
-/// stacks when they are attached to, if that is asked for.
+/// Check that processes that are undumpable and forbid themselves nearly every system call have complete stacks when
+/// attached to, on request.
 #[test]
 fn closed_processes_are_complete() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -105,20 +105,19 @@ fn closed_processes_are_complete() {
     }
 }
 
-/// Whether a process is a thread of the kernel: a child of `kthreadd`, which is number 2.
+/// Whether a process is a kernel thread: a child of `kthreadd`, which has pid 2.
 fn is_of_kernel(process: &Value) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process["pid"])).unwrap_or_default();
     let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
     parent == Some("2")
 }
 
-/// Check that in a recording of the whole system threads of the kernel are complete, and idle time is skipped, not
-/// sampled.
+/// Check that in a recording of the whole system kernel threads are complete, and idle time is skipped, not sampled.
 #[test]
 fn threads_of_the_kernel_are_complete() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("recording");
-    // Work for the kernel's own threads: data on its way to a disk.
+    // Work for kernel threads: data to be written to a disk.
     let written = Path::new(env!("CARGO_TARGET_TMPDIR")).join("written");
     let script = format!(
         "for n in 1 2 3 4 5 6; do dd if=/dev/zero of={0} bs=1M count=64 conv=fsync status=none; done; rm {0}; sleep 1",
@@ -130,7 +129,7 @@ fn threads_of_the_kernel_are_complete() {
     assert_balance(&report);
     assert!(number(&report, "skipped") > 0, "a second of sleep is idle: {report:#}");
     let processes = report["processes"].as_array().expect("processes");
-    // Of a thousand processes and more, those with few samples are counted by name, without a number.
+    // With a thousand processes or more, those with few samples are grouped by name, without a pid.
     let is_idle = |process: &&Value| process["pid"] == 0 && process["processes"].is_null();
     assert_eq!(processes.iter().find(is_idle), None, "idle is no process");
     let of_kernel: Vec<&Value> = processes.iter().filter(|process| is_of_kernel(process)).collect();
@@ -145,8 +144,8 @@ fn threads_of_the_kernel_are_complete() {
     assert!(report["strategies"]["dwarf"]["roots"]["kernel_thread"].as_u64() >= Some(samples), "{report:#}");
 }
 
-/// Check that of a program of another architecture the emulator's own frames are there, that its translated code ends a
-/// stack by name, and that it is said.
+/// Check that for a program of another architecture the emulator's own frames are recorded, that its translated code
+/// ends a stack with a reason, and that the report says so.
 #[test]
 fn emulated_programs_are_said_to_be() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Real recordings from outside: the exit status is passed on, everything adds up, and nothing is lost when the
-//! recorder or the disk dies. These tests load the real BPF program and fail where that is not possible.
+//! Real recordings: the exit status is passed on, everything adds up, and nothing is lost when the recorder or the disk
+//! fails. These tests load the real BPF program and fail where that is impossible.
 
 use super::worker::{children, status};
 use crate::support::{
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A shell loop and another program: so much work, in two processes one after the other.
+/// A shell loop and another program: a fixed amount of work, in two processes one after the other.
 const BUSY: &str = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; perl -e '$i++ while $i < 3000000'; true";
 
 /// Check that every mode records a process tree, that its balance holds and that its status is passed on.
@@ -37,7 +37,7 @@ fn every_mode_records_and_adds_up() {
     }
 }
 
-/// Check that the status, or the signal, of the command is what `record` ends with.
+/// Check that `record` exits with the command's status or signal.
 #[test]
 fn the_status_of_the_command_is_passed_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -49,7 +49,7 @@ fn the_status_of_the_command_is_passed_on() {
     assert_eq!(status(&format!("{busy} exit 0")), 0);
     assert_eq!(status(&format!("{busy} exit 42")), 42);
     assert_eq!(status(&format!("{busy} kill -TERM $$")), 128 + 15);
-    // Nothing but waiting: a profile without samples is no success.
+    // A command that only waits: a profile without samples is a failure.
     let file = dir.path().join("empty");
     let idle = ran(fpprof().args(["record", "-F", "1", "-o"]).arg(file).args(["--", "sleep", "0.1"]));
     assert_eq!(idle.status, 1, "{}", idle.stderr);
@@ -82,15 +82,15 @@ fn a_killed_recorder_leaves_what_it_wrote() {
     assert!(!report["ended"].as_str().unwrap().is_empty(), "{report}");
 }
 
-/// Check that on a full disk all earlier samples stay readable, later ones are counted, and the command runs on.
+/// Check that on a full disk all earlier samples stay readable, later ones are counted, and the command continues.
 #[test]
 fn a_full_disk_loses_nothing_written_before() {
     let dir = tempfile::tempdir().unwrap();
     let (small, kept, done) = (dir.path().join("small"), dir.path().join("kept"), dir.path().join("done"));
     fs::create_dir(&small).unwrap();
-    // Long enough to fill the disk at an eighth of the rate, too; in one process, so that samples fill it.
+    // Long enough to fill the disk even at an eighth of the rate; in one process, so that samples fill it.
     let busy = "timeout 15 sh -c 'while :; do :; done'; touch \"$1\"";
-    // The small disk is one that only these processes see. What is collected in a second has room on it.
+    // The small disk is only visible to these processes. It has room for the data of one second.
     let script = "mount -t tmpfs -o size=64k tmpfs \"$1\" || exit 9
         \"$3\" record -F 1999 --keep-raw-stacks -o \"$1/full\" -- sh -c \"$4\" \"$1\" \"$5\"
         status=$?; cp \"$1/full\" \"$2\" || exit 9; exit $status";
@@ -106,8 +106,9 @@ fn a_full_disk_loses_nothing_written_before() {
     assert!(number(&report, "recorded") > 0, "{report}");
 }
 
-/// Check that root can record into a directory of another user, such as a home, although fpprof drops what it does not need;
-/// with either collector, and where an older recording is moved aside; and that a file is named that it cannot remove again.
+/// Check that root can record into a directory of another user, such as a home, although fpprof drops privileges it
+/// does not need; with either collector, and if an older recording is moved aside; and that a file which it cannot
+/// remove again is named.
 #[test]
 fn root_records_into_directories_of_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,7 +127,7 @@ fn root_records_into_directories_of_others() {
     assert!(number(&report(&dir.path().join("recording.old"), &[]), "recorded") > 0, "the older one is kept");
 }
 
-/// Check that SIGINT ends a recording in order, with the command's processes left to themselves.
+/// Check that SIGINT ends a recording in order, and the command's processes continue.
 #[test]
 fn sigint_ends_in_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -145,7 +146,7 @@ fn sigint_ends_in_order() {
     assert_eq!(report["ended_in_order"], true, "{report}");
 }
 
-/// `record` of something that runs, until there is a sample of it.
+/// Records a running target until there is a sample of it.
 fn recorded_for_a_while(target: &[&str], file: &Path) -> Ran {
     until_enough("samples", |seconds| {
         let seconds = seconds.to_string();
@@ -175,8 +176,8 @@ fn attaching_leaves_the_process_running() {
     assert_eq!(dwarf["complete"], dwarf["samples"], "{report}");
 }
 
-/// Check that a single thread can be recorded by its number, that a control group that is none is refused with where there
-/// are some, and that targets exclude one another.
+/// Check that a single thread can be recorded by its tid, that an invalid control group is refused with the places to
+/// look, and that targets exclude one another.
 #[test]
 fn threads_and_control_groups() {
     let dir = tempfile::tempdir().unwrap();
@@ -201,13 +202,13 @@ fn threads_and_control_groups() {
     assert_eq!(ran(fpprof().args(["record", "-t", "1", "--", "true"])).status, 2);
 }
 
-/// How often the balance is checked with a recorder that is stopped; `just balance` says 100.
+/// The number of rounds of the balance test with a stopped recorder; `just balance` sets 100.
 fn rounds() -> u32 {
     std::env::var("FPPROF_BALANCE_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
-/// Check that a recorder that is stopped in the middle (SIGSTOP), with the smallest ring there is, loses what does not
-/// fit and no more: every tick is accounted for, and the losses have their times.
+/// Check that a recorder stopped in the middle (SIGSTOP), with the smallest ring, loses only what does not fit: every
+/// tick is accounted for, and the losses have their times.
 #[test]
 fn a_stopped_recorder_accounts_for_every_tick() {
     let dir = tempfile::tempdir().unwrap();
@@ -235,7 +236,7 @@ fn a_stopped_recorder_accounts_for_every_tick() {
         let pid = recorder.id().to_string();
         let tell = |signal: &str| assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         tell("-STOP");
-        // So many ticks fill the ring many times, however busy the machine is.
+        // This much CPU time fills the ring many times, however busy the machine is.
         let command = child_of(&pid).expect("the command runs");
         let enough = cpu_time(&command) + Duration::from_millis(500);
         wait_until("ticks", || cpu_time(&command) >= enough);
@@ -260,18 +261,18 @@ fn a_stopped_recorder_accounts_for_every_tick() {
         let sums: Vec<String> = total.iter().map(|(key, n)| format!("{key} {n}")).collect();
         let line =
             format!("{} of {rounds} recordings balance: {} (lost {lost} in this one)", round + 1, sums.join(", "));
-        // Seen with --nocapture.
+        // Visible with --nocapture.
         writeln!(std::io::stderr(), "{line}").unwrap();
     }
 }
 
-/// The first child of a process that does not parse files for it.
+/// The first child of a process that is not a parser.
 fn child_of(pid: &str) -> Option<String> {
     let is_worker = |child: &u32| status(*child).get("Name").is_some_and(|name| name == "fpprof-worker");
     children(pid.parse().ok()?).into_iter().find(|child| !is_worker(child)).map(|child| child.to_string())
 }
 
-/// Check that perf can record beside us: what we ask of the kernel must not change what others get.
+/// Check that perf can record at the same time: fpprof's perf events must not affect other users of the kernel.
 #[test]
 fn perf_records_beside_us() {
     let dir = tempfile::tempdir().unwrap();
@@ -288,7 +289,7 @@ fn perf_records_beside_us() {
     assert_eq!(perf.status, 0, "{}", perf.stderr);
 }
 
-/// Check that the time in BPF programs, which costs all those of the machine, is measured only when that is asked for.
+/// Check that the time in BPF programs, which slows down all of the machine, is measured only on request.
 #[test]
 fn time_in_bpf_programs_is_measured_on_request() {
     let dir = tempfile::tempdir().unwrap();
@@ -302,7 +303,7 @@ fn time_in_bpf_programs_is_measured_on_request() {
     }
 }
 
-/// Check that a recording ends when it has as many bytes as it may have, which it says.
+/// Check that a recording ends at its maximum size, and says so.
 #[test]
 fn recordings_end_at_their_size() {
     let dir = tempfile::tempdir().unwrap();
@@ -315,7 +316,7 @@ fn recordings_end_at_their_size() {
     let report = report(&file, &[]);
     assert_balance(&report);
     assert!(report["ended"].as_str().unwrap().contains("--max-size"), "{report}");
-    // What sleeps is not sampled, however late the recorder looks.
+    // A sleeping process is not sampled, however late the recorder checks.
     let asleep = Ended(Command::new("sleep").arg("600").spawn().unwrap());
     let pid = asleep.0.id().to_string();
     let too_small = ran(fpprof().args(["record", "-p", &pid, "--max-size", "1", "-o"]).arg(&file));
@@ -323,8 +324,8 @@ fn recordings_end_at_their_size() {
     assert!(too_small.stderr.contains("reached --max-size before the first sample"), "{}", too_small.stderr);
 }
 
-/// Check that samples are within the recording's time where the recorder is in a time namespace, whose clock reads
-/// otherwise, and where only the command is, with either collector.
+/// Check that samples are within the recording's time if the recorder is in a time namespace, whose clock differs, and
+/// if only the command is, with either collector.
 #[test]
 fn clocks_of_time_namespaces() {
     let dir = tempfile::tempdir().unwrap();
@@ -357,7 +358,7 @@ fn clocks_of_time_namespaces() {
     }
 }
 
-/// Check that what is missing is said on standard error by commands that write stacks, as the report says it.
+/// Check that commands that write stacks report missing data on stderr, with the same words as the report.
 #[test]
 fn exports_and_pictures_say_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Stacks through code that a run-time library compiles while a program runs, against the library's own stack dumps. Loads
-//! the real BPF program.
+//! Stacks through code that a run-time library compiles, compared with the library's own stack dumps. Loads the real
+//! BPF program.
 
 use crate::support::{assert_balance, fpprof, number, ran, record, report, until_enough};
 use std::path::Path;
 use std::process::Command;
 
-/// Says its own stack once, and then spends its time in the same place.
+/// Prints its own stack once, and then computes in the same place.
 const PROGRAM: &str = "
 'use strict';
 function inner(n, tells) {
@@ -21,7 +21,7 @@ const end = Date.now() + Number(process.argv[2]);
 while (Date.now() < end) outer(1e6, false);
 ";
 
-/// The same for `OpenJDK`.
+/// The same program for `OpenJDK`.
 const JAVA_PROGRAM: &str = "
 public class Busy {
     static int inner(int n, boolean tells) {
@@ -42,7 +42,8 @@ public class Busy {
 }
 ";
 
-/// Compiles each method when it is first called, by itself and with frame pointers, and names all in a perf map at the end.
+/// Options that compile each method when it is first called, by itself and with frame pointers, and write a perf map at
+/// the end.
 const JAVA: [&str; 7] = [
     "java",
     "-Xcomp",
@@ -56,23 +57,23 @@ const JAVA: [&str; 7] = [
 /// The functions of the programs, leaf first.
 const FUNCTIONS: [&str; 3] = ["inner", "middle", "outer"];
 
-/// Compiles each function by itself, when it is first called, and names it in a perf map.
+/// Options that compile each function by itself, when it is first called, and write a perf map.
 const NODE: [&str; 4] = ["node", "--perf-basic-prof", "--always-sparkplug", "--no-opt"];
 
-/// The functions of the program, leaf first, by the lines of its library's stack dump.
+/// The functions of the program, leaf first, from the lines of its library's stack dump.
 fn told(stdout: &str) -> Vec<String> {
     let functions = stdout.lines().filter_map(|line| line.trim_start().strip_prefix("at ")?.split(' ').next());
     functions.filter(|name| FUNCTIONS.contains(name)).map(str::to_owned).collect()
 }
 
-/// The same of a folded stack: V8 names a function by its kind, a mark of its compiler, its name and its file.
+/// The function of a folded frame: V8 writes the kind, a mark of its compiler, the name and the file.
 fn by_v8(frame: &str) -> Option<&str> {
     let (kind, rest) = frame.split_once(':')?;
     let is_function = ["JS", "LazyCompile", "Function"].contains(&kind);
     rest.get(1..)?.split(' ').next().filter(|_| is_function)
 }
 
-/// As `OpenJDK` names a method: by its result, its class, its name and its arguments.
+/// The method of a folded frame: `OpenJDK` writes the result type, the class, the name and the argument types.
 fn by_java(frame: &str) -> Option<&str> {
     frame.split_once(" Busy.")?.1.split('(').next()
 }
@@ -82,7 +83,7 @@ fn recorded<'a>(folded: &'a str, name: fn(&'a str) -> Option<&'a str>) -> Vec<&'
     folded.split(';').rev().filter_map(name).filter(|name| FUNCTIONS.contains(name)).collect()
 }
 
-/// Samples in `inner`, and those of them whose stacks reach their root with all functions.
+/// (samples in `inner`, those of them whose stacks reach their root with all functions).
 fn in_inner<'a>(folded: &'a str, name: fn(&'a str) -> Option<&'a str>) -> (u64, u64) {
     let (mut all, mut right) = (0, 0);
     for (stack, n) in folded.lines().filter_map(|line| line.rsplit_once(' ')) {
@@ -96,8 +97,9 @@ fn in_inner<'a>(folded: &'a str, name: fn(&'a str) -> Option<&'a str>) -> (u64, 
     (all, right)
 }
 
-/// Records a program, and checks that its stacks reach their root with the functions that the library itself says are there,
-/// that they are counted, and that without the frame pointers of compiled code they do not. `None` if there were too few samples.
+/// Records a program, and checks that its stacks reach their root with the functions of the library's own stack dump,
+/// that they are counted, and that without the frame pointers of compiled code they do not. `None` if there are too few
+/// samples.
 fn check(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>) -> Option<()> {
     let ran = record(file, &["-F", "999", "--call-graph", "dwarf,64K"], command);
     let pid = ran.stdout.lines().find_map(|line| line.strip_prefix("process ")).expect("its number");
@@ -118,7 +120,7 @@ fn ran_export(file: &Path, options: &[&str]) -> String {
     ran(fpprof().args(["export", "--format", "folded"]).arg(file).args(options)).stdout
 }
 
-/// Check that stacks go through the code that V8 compiles.
+/// Check that stacks continue through code that V8 compiles.
 #[test]
 fn stacks_go_through_v8_as_v8_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -132,7 +134,7 @@ fn stacks_go_through_v8_as_v8_says() {
     });
 }
 
-/// Check that stacks go through the code that `OpenJDK` compiles.
+/// Check that stacks continue through code that `OpenJDK` compiles.
 #[test]
 fn stacks_go_through_java_as_java_says() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! The strategy `sframe` on programs that the assembler has written `.sframe` sections for. Loads the real BPF program.
+//! The strategy `sframe` on programs for which the assembler wrote `.sframe` sections. Loads the real BPF program.
 
 use crate::support::{assert_balance, compile, number, record, report};
 use serde_json::Value;
 use std::path::Path;
 
-/// Ten frames without frame pointers, and a start of its own: no library is below.
+/// Ten frames without frame pointers, and its own start code: there is no library below.
 const SOURCE: &str = r#"
 static volatile long sum;
 
@@ -46,8 +46,8 @@ fn by_both(dir: &Path, flags: &[&str]) -> Value {
     report
 }
 
-/// Check that a program whose code all has `.sframe` rows is unwound by them to its root, with the frames that call frame
-/// information gives.
+/// Check that a program whose code all has `.sframe` rows is unwound by them to its root, with the same frames as by
+/// call frame information.
 #[test]
 fn rows_give_the_same_stacks() {
     let dir = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn rows_give_the_same_stacks() {
     assert_eq!(agreement["relations"], serde_json::json!({ "same": samples }), "{agreement}");
 }
 
-/// Check that stacks end, and say so, where they come to a library without the section.
+/// Check that stacks are truncated, with the reason, at a library without the section.
 #[test]
 fn stacks_end_in_libraries_without_the_section() {
     let dir = tempfile::tempdir().unwrap();

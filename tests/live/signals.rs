@@ -1,10 +1,11 @@
-//! Signal handlers on stacks of their own: the interrupted stack is copied as well.
+//! Signal handlers on alternate stacks: the interrupted stack is copied as well.
 
 use crate::support::stacks::{Stack, commonest, stacks};
 use crate::support::{compile, record, report, source, until_enough};
 use std::path::Path;
 
-/// What `signals.c` does from the leaf to `begin`; the C library's code between a handler and what it interrupted has no name.
+/// Whether a stack is that of `signals.c` from the leaf to `begin`; the C library's code between a handler and the
+/// interrupted function has no name.
 fn is_exact(stack: &Stack) -> bool {
     let parts =
         [&["burn", "on_illegal", "*"][..], &["there"; 9], &["on_fault", "*"], &["here"; 9], &["begin"]].concat();
@@ -19,7 +20,7 @@ fn samples<'a>(stacks: impl IntoIterator<Item = &'a Stack>) -> u64 {
     stacks.into_iter().map(|stack| stack.samples).sum()
 }
 
-/// Records the program with chunks of so many bytes, until there are enough samples.
+/// Records the program with chunks of this size, until there are enough samples.
 fn recorded(program: &Path, file: &Path, call_graph: &str) -> Vec<Stack> {
     let in_burn = |stack: &Stack| stack.names.first().is_some_and(|name| name == "burn");
     until_enough(call_graph, |seconds| {
@@ -30,9 +31,9 @@ fn recorded(program: &Path, file: &Path, call_graph: &str) -> Vec<Stack> {
     })
 }
 
-/// Check that stacks go on from a handler on a stack of its own to where the program began, in the first thread and in
-/// another, with a second signal on top, whichever way the program was compiled; and that what the report says they need is what
-/// they need, to some hundred bytes, since stacks begin at random places.
+/// Check that stacks continue from a handler on an alternate stack to the program's start, in the first thread and in
+/// another, with a second signal on top, however the program was compiled; and that the chunk size in the report is
+/// what they need, to within some hundred bytes, since stacks begin at random addresses.
 #[test]
 fn stacks_of_handlers_reach_their_roots() {
     let dir = tempfile::tempdir().unwrap();

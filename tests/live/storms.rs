@@ -1,7 +1,7 @@
-//! Thousands of processes a second from outside: everything adds up, every sample has its process, and what the recorder
-//! keeps of processes that ended does not pile up.
+//! Thousands of processes per second: everything adds up, every sample has its process, and the recorder's data about
+//! ended processes does not accumulate.
 
-/// Runs a program and says how much memory it took.
+/// Runs a program and measures its memory.
 #[path = "../../src/compare/watch.rs"]
 mod watch;
 
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Makes as many processes as its argument says, one after the other.
+/// Builds a program that makes as many processes as its argument says, one after the other.
 fn storm_program(dir: &Path) -> PathBuf {
     let program = dir.join("storm");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/storm.c");
@@ -23,7 +23,7 @@ fn storm_program(dir: &Path) -> PathBuf {
     program
 }
 
-/// One storm of `n` processes: the recorder's peak of memory, bytes.
+/// Records a storm of `n` processes; returns the recorder's peak memory in bytes.
 fn storm(program: &Path, file: &Path, n: u32) -> u64 {
     let mut recorder = fpprof();
     recorder.args(["record", "-q", "--call-graph", "both,16384", "-o"]).arg(file).arg("--").arg(program);
@@ -44,15 +44,16 @@ fn storm(program: &Path, file: &Path, n: u32) -> u64 {
     watched.max_rss_bytes
 }
 
-/// Check that a recording of processes that end at once adds up, names the process of every sample, and takes no more
-/// memory when there are ten times as many of them.
+/// Check that a recording of short-lived processes adds up, names the process of every sample, and takes no more memory
+/// with ten times as many of them.
 #[test]
 fn storms_take_no_more_memory_when_they_last() {
     let dir = tempfile::tempdir().unwrap();
     let program = storm_program(dir.path());
     let file = dir.path().join("recording");
-    // How much waits to be read at the worst moment, the load of the machine decides, and a longer storm has more such
-    // moments: so the worst of short ones that are as long together. What piles up is there each time: 110 bytes a process.
+    // The machine's load determines how much waits to be read at the worst moment, and a longer storm has more such
+    // moments: so it is compared with the worst of short ones of the same total length. A leak would be in every storm:
+    // 110 bytes per process.
     let short = (0..5).map(|_| storm(&program, &file, 16_000)).max().unwrap();
     let mut long = Vec::new();
     while long.len() < 3 && long.last().is_none_or(|&peak| peak >= short + (7 << 20)) {
@@ -62,7 +63,7 @@ fn storms_take_no_more_memory_when_they_last() {
     assert!(is_flat, "{short} bytes at the peak of short storms, {long:?} of long ones");
 }
 
-/// Check that threads at their end are never taken for the kernel's, with either collector: of processes that end at once, and
+/// Check that exiting threads are never taken for kernel threads, with either collector: of short-lived processes, and
 /// of those that the kernel kills inside `execve`, when they have no mappings.
 #[test]
 fn exiting_threads_are_never_the_kernels() {
@@ -76,7 +77,7 @@ fn exiting_threads_are_never_the_kernels() {
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let options = ["-q", "-F", "9999", "--call-graph", "dwarf,4096", "--collector", collector];
         let found = until_enough("threads at their end", |seconds| {
-            // The one takes seconds, the other how many processes.
+            // One takes seconds, the other a number of processes.
             let amount = if command.len() == 1 { 8000 * seconds } else { seconds }.to_string();
             record(&file, &options, &[&command[..], &[&*amount]].concat());
             let folded = ran(fpprof().arg("export").arg(&file));
@@ -89,8 +90,8 @@ fn exiting_threads_are_never_the_kernels() {
     }
 }
 
-/// Check that a program that begins while a recorder cannot read and events are lost by the thousand has its stacks from
-/// when the recorder reads on, with either collector.
+/// Check that a program that starts while a recorder is stopped and thousands of events are lost has its stacks once
+/// the recorder continues, with either collector.
 #[test]
 fn what_lost_events_told_is_found_out() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Processes whose threads exit while they are recorded, from outside.
+//! Processes whose threads exit while they are recorded.
 
 use crate::support::stacks::{Stack, commonest, stacks_in};
 use crate::support::{Ended, assert_balance, compile, fpprof, ran, report};
@@ -6,8 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::Command;
 
-/// Checks that of the program's stacks all but very few are complete, and none is broken, and that those of `burn` are the
-/// ones it has.
+/// Checks that nearly all of the program's stacks are complete, none is broken, and those of `burn` are the known ones.
 fn assert_complete(what: &str, file: &Path) {
     assert_balance(&report(file, &[]));
     let found = stacks_in(file, "dwarf", &["--comm".as_ref(), "exiting".as_ref()]);
@@ -25,7 +24,8 @@ fn assert_complete(what: &str, file: &Path) {
     assert!(burn >= 300, "{what}: only {burn} samples");
     assert_eq!(broken, 0, "{what}: of {all}: {}", commonest(&found));
     assert!(complete * 1000 >= all * 995, "{what}: {complete} of {all}: {}", commonest(&found));
-    // Of a new thread, only the instruction behind the system call is known to be its beginning; there nearly all are sampled.
+    // In a new thread, only the instruction after the system call is known to be its start; nearly all samples are
+    // there.
     let is_cut =
         |stack: &Stack| stack.class == "truncated" && stack.names.first().is_some_and(|name| name.contains("clone"));
     let cut = samples(&is_cut);
@@ -33,9 +33,9 @@ fn assert_complete(what: &str, file: &Path) {
     assert!(chains * 1000 >= burn * 995, "{what}: {chains} of {burn}: {}", commonest(&found));
 }
 
-/// Check that a process whose other threads exit, at 10 to 2,000 a second, before, while and after the recorder reads
-/// `/proc`, has complete stacks: launched, attached to, and system-wide, with either collector. As often as
-/// `FPPROF_EXITS_ROUNDS` says.
+/// Check that a process whose other threads exit, at 10 to 2,000 per second, before, while and after the recorder reads
+/// `/proc`, has complete stacks: launched, attached to, and system-wide, with either collector. `FPPROF_EXITS_ROUNDS`
+/// sets the number of rounds.
 #[test]
 fn threads_that_exit_leave_the_process_known() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -64,7 +64,7 @@ fn threads_that_exit_leave_the_process_known() {
         };
         let [rate, n, ms] = &arguments;
         record(&["--", program.to_str().expect("a path"), rate, n, ms]);
-        // Whose child ended need not be waited for by `tail`: it looks for a process that runs.
+        // `tail` must not wait for an unreaped child: it looks for a running process.
         let (mut child, pid) = start();
         let waiter = std::thread::spawn(move || child.wait());
         record(&["-a", "--", "tail", "--pid", &pid, "-f", "/dev/null"]);

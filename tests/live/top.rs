@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// A terminal of tmux's, with a shell in it, on a server of its own.
+/// A tmux terminal with a shell, on its own server.
 struct Terminal {
     socket: PathBuf,
     _directory: tempfile::TempDir,
 }
 
-/// How long anything may take to be seen, on a machine that does much else.
+/// The longest time for anything to appear, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Terminal {
@@ -45,7 +45,7 @@ impl Terminal {
         self.tmux(&["send-keys", key]);
     }
 
-    /// Waits until the screen is as `is_it` wants it, and gives it.
+    /// Waits until the screen satisfies `is_it`, and returns it.
     fn wait(&self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -58,7 +58,8 @@ impl Terminal {
         }
     }
 
-    /// Checks that the shell has its terminal back: the main screen, echo, lines, a cursor, and the status of what ran.
+    /// Checks that the shell has its terminal back: main screen, echo, line mode, cursor, and the exit status of the
+    /// command.
     fn assert_restored(&self) {
         self.type_line("echo status=$?; stty -a");
         let screen = self.wait("the shell", |screen| screen.contains("status=0") && screen.contains("extproc"));
@@ -81,7 +82,7 @@ fn chain(directory: &Path) -> PathBuf {
     build(program, directory).expect("the program builds")
 }
 
-/// The pid of the fpprof that runs in the terminal, from its command line.
+/// The pid of the fpprof that runs in the terminal, identified by its command line.
 fn fpprof_pid(marker: &str) -> Option<i32> {
     let is_it = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -99,7 +100,7 @@ fn kernel_objects(pid: i32) -> Vec<String> {
     links.map(|link| link.display().to_string()).filter(|link| link.contains("bpf-prog")).collect()
 }
 
-/// The second share of each row.
+/// The second percentage of each row.
 fn totals(screen: &str) -> Vec<f64> {
     let words = screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let second = |words: Vec<&str>| match words[..] {
@@ -109,7 +110,7 @@ fn totals(screen: &str) -> Vec<f64> {
     words.filter_map(second).collect()
 }
 
-/// What the kernel holds of our BPF programs by id, from the process that loaded them.
+/// Ids of the loaded BPF programs, from the process that loaded them.
 fn program_ids(pid: i32) -> Vec<String> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("descriptors");
     let texts = entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
@@ -123,8 +124,9 @@ fn is_loaded(id: &str) -> bool {
     output.status.success()
 }
 
-/// Check that the hot function of a known program is seen, by both kinds of stacks and with the keys that switch; that a
-/// filter takes rows away; and that `q` ends it, the program too, and gives the terminal back with nothing left loaded.
+/// Check that the hot function of a known program is shown, with both kinds of stacks and with the keys that switch;
+/// that a filter removes rows; and that `q` ends fpprof and the program, restores the terminal, and leaves nothing
+/// loaded.
 #[test]
 fn shows_the_hot_function_and_obeys_keys() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -178,8 +180,8 @@ fn shows_the_hot_function_and_obeys_keys() {
     assert_eq!(names, ["leaf_with_frame"], "no recording without -o");
 }
 
-/// Check that what `top` parses is parsed without privileges, by processes that are not sampled themselves; and that the
-/// recording goes on, which is said, if these die.
+/// Check that `top` parses files without privileges, in processes that are not sampled themselves; and that the
+/// recording continues, with a message, if these die.
 #[test]
 fn files_are_parsed_without_privileges() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -205,12 +207,12 @@ fn files_are_parsed_without_privileges() {
     let processes = summary["processes"].as_array().expect("processes");
     let is_worker = |process: &&serde_json::Value| process["comm"] == "fpprof-worker";
     let of_workers: Vec<_> = processes.iter().filter(is_worker).collect();
-    // Those that took their places are.
+    // Their replacements are sampled.
     let is_sampled = |worker: &u32| of_workers.iter().any(|process| process["pid"] == *worker);
     assert!(!workers.iter().any(is_sampled), "{workers:?} are not sampled: {of_workers:?}");
 }
 
-/// Check that it ends with its terminal, rather than wait for keys that nobody can press.
+/// Check that it ends with its terminal, rather than wait for keys.
 #[test]
 fn ends_with_its_terminal() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -228,7 +230,7 @@ fn ends_with_its_terminal() {
     }
 }
 
-/// Check that SIGTERM gives the terminal back like `q` does, and that with -o the recording is there and whole.
+/// Check that SIGTERM restores the terminal like `q`, and that with -o the recording is complete.
 #[test]
 fn sigterm_restores_the_terminal() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -249,7 +251,7 @@ fn sigterm_restores_the_terminal() {
     assert!(crate::support::number(&summary, "recorded") > 0);
 }
 
-/// Check that without a terminal there is a clear error, and that nothing has run; and that wrong usage is told.
+/// Check that without a terminal there is a clear error, and nothing runs; and that usage errors are reported.
 #[test]
 fn needs_a_terminal() {
     let directory = tempfile::tempdir().expect("a directory");

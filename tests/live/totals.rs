@@ -1,10 +1,10 @@
-//! Reports, flame graphs and differences of one recording speak of the same samples.
+//! Reports, flame graphs and differences of one recording have the same totals.
 
 use crate::support::{fpprof, number, ran, record, report, until_enough};
 use serde_json::Value;
 use std::path::Path;
 
-/// Records programs that start and end until a sample hits one that has no user stack; gives the report.
+/// Records short-lived programs until a sample hits one without a user stack; returns the report.
 fn recorded(file: &Path) -> Value {
     until_enough("threads without a user stack", |seconds| {
         let script = format!("end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do /bin/true; done");
@@ -13,7 +13,7 @@ fn recorded(file: &Path) -> Value {
     })
 }
 
-/// Check that samples without a user stack are samples everywhere, and of no class anywhere.
+/// Check that samples without a user stack count everywhere, but in no class.
 #[test]
 fn samples_without_a_stack_are_counted_alike() {
     let dir = tempfile::tempdir().expect("a directory");

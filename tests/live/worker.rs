@@ -1,4 +1,4 @@
-//! What parses strangers' files has no privileges.
+//! Processes that parse other users' files have no privileges.
 
 use super::kept::modules;
 use super::support::{assert_balance, compile, copy_program, fpprof, number, record, report, wait_until};
@@ -9,21 +9,21 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-/// The fields of a process's `status`.
+/// The fields of `/proc/PID/status`.
 pub(crate) fn status(pid: u32) -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let fields = text.lines().filter_map(|line| line.split_once(':'));
     fields.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect()
 }
 
-/// Processes that the main thread of a process started.
+/// Child processes of a process's main thread.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Check that a process of this status can do nothing but compute and write to what is open.
+/// Checks that a process with this status can only compute and write to open files.
 pub(crate) fn assert_confined(status: &BTreeMap<String, String>) {
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert_eq!(u64::from_str_radix(&status[set], 16), Ok(0), "{status:?}");
@@ -32,7 +32,7 @@ pub(crate) fn assert_confined(status: &BTreeMap<String, String>) {
     assert_eq!(fields, ["1", "2", "fpprof-worker"]);
 }
 
-/// Check that the process that reads has no capabilities, cannot gain any, and can call few system calls.
+/// Check that the process that reads has no capabilities, cannot gain any, and may use only few system calls.
 #[test]
 fn files_are_parsed_without_privileges() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -52,7 +52,7 @@ fn files_are_parsed_without_privileges() {
     wait_until("the worker ends with the first process", || status(pid).is_empty());
 }
 
-/// Check that what parses may not use all of the machine, nor for ever, and that it is said when it would.
+/// Check that the time and memory of parsers are limited, and that exceeding a limit is reported.
 #[test]
 fn what_parses_is_limited() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -84,7 +84,7 @@ fn what_parses_is_limited() {
     }
 }
 
-/// A recording of a shell that waits for a line: the recorder, and the processes that parse files for it.
+/// Records a shell that waits for a line; returns the recorder, and the processes that parse files for it.
 fn recording_shell(file: &Path, script: &str) -> (Child, Vec<u32>) {
     let mut record = fpprof();
     record.args(["record", "-o"]).arg(file).args(["--", "sh", "-c", &format!("read line; {script}")]);
@@ -99,13 +99,13 @@ fn recording_shell(file: &Path, script: &str) -> (Child, Vec<u32>) {
     (record, parsers)
 }
 
-/// What a recorder keeps: `CAP_DAC_READ_SEARCH`, `CAP_KILL`, `CAP_IPC_LOCK`, `CAP_SYS_PTRACE`, `CAP_SYSLOG`, `CAP_PERFMON`, `CAP_BPF`,
-/// `CAP_CHECKPOINT_RESTORE`.
+/// The capabilities that a recorder keeps: `CAP_DAC_READ_SEARCH`, `CAP_KILL`, `CAP_IPC_LOCK`, `CAP_SYS_PTRACE`,
+/// `CAP_SYSLOG`, `CAP_PERFMON`, `CAP_BPF`, `CAP_CHECKPOINT_RESTORE`.
 const SAMPLING_CAPABILITIES: u64 = 0x1c4_0008_4024;
 
-/// Check that the recorder has the files of profiled programs parsed by processes without privileges, that these have
-/// nothing of it open, and that they end with it; that it has dropped what sampling does not need, and that the command has
-/// what it was started with.
+/// Check that the recorder has files of profiled programs parsed by processes without privileges, that these have none
+/// of its files open, and that they end with it; that it drops what sampling does not need, and that the command keeps
+/// its original rights.
 #[test]
 fn the_recorder_parses_nothing_itself() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -131,8 +131,8 @@ fn the_recorder_parses_nothing_itself() {
     wait_until("they end with it", || parsers.iter().all(|&pid| status(pid).is_empty()));
 }
 
-/// Check that a process that parses may die: the file it was to parse is left out, which is said, and the next one is
-/// parsed by another.
+/// Check that a parser may die: its current file is left out, with a message, and the next file is parsed by another
+/// process.
 #[test]
 fn a_parser_that_dies_costs_one_file() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -144,7 +144,7 @@ fn a_parser_that_dies_costs_one_file() {
     copy_program(&one, &other);
     let run = |path: &Path| {
         let path = path.to_str().unwrap();
-        // It is deleted while it runs, and not before.
+        // It is deleted while it runs, not before.
         format!("{path} & p=\"$p $!\"; until [ \"$(readlink /proc/$!/exe)\" = {path} ]; do :; done; rm {path}; ")
     };
     let script = format!("{}{}read line; kill $p", run(&one), run(&other));
@@ -170,7 +170,7 @@ fn a_parser_that_dies_costs_one_file() {
     assert_eq!(kept(), 1, "{words}");
 }
 
-/// Check that root's report has the names of a program that only its owner may read, and is one's own only.
+/// Check that root's report has the names of a program that only its owner may read, and that the report is private.
 #[test]
 fn files_of_other_users_are_found() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -1,4 +1,4 @@
-//! Programs that die, and their cores.
+//! Programs that crash, and their cores.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::{compile, fpprof, ran, source};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const SIGSEGV: i32 = 11;
 
-/// Functions of `crash.c`, for each of its arguments, and how the stack ends.
+/// The functions of `crash.c` for each of its arguments, and how the stack ends.
 pub(crate) const CHAINS: [(&str, &[&str], &str); 4] = [
     ("qsort", &["leaf", "deep", "deep", "deep", "deep", "compare", "outer", "main"], "_start"),
     ("signal", &["leaf", "deep", "deep", "deep", "deep", "on_signal", "outer", "main"], "_start"),
@@ -17,11 +17,11 @@ pub(crate) const CHAINS: [(&str, &[&str], &str); 4] = [
     ("context", &["leaf", "deep", "deep", "deep", "deep", "coroutine"], "__start_context"),
 ];
 
-/// A program, and how it is run.
+/// A program and how to run it.
 pub(crate) struct Crash {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) program: PathBuf,
-    /// In front of the program.
+    /// The emulator's command, before the program's.
     emulator: &'static [&'static str],
 }
 
@@ -34,7 +34,7 @@ impl Crash {
         Self { dir, program, emulator }
     }
 
-    /// Lets the program die, and gives its core.
+    /// Runs the program until it crashes, and returns its core.
     pub(crate) fn core(&self, argument: &str) -> PathBuf {
         let folder = self.dir.path().join(argument);
         std::fs::create_dir(&folder).unwrap();
@@ -42,14 +42,14 @@ impl Crash {
         run.args(["-c", "ulimit -c unlimited && exec \"$@\"", "sh"]).args(self.emulator).arg(&self.program);
         let output = run.arg(argument).current_dir(&folder).output().unwrap();
         assert_eq!(output.status.signal(), Some(SIGSEGV), "{output:?}");
-        // An emulator dies of the same signal, and leaves a core of itself beside that of the program.
+        // An emulator dies of the same signal, and leaves its own core next to the program's.
         let is_wanted = |name: &str| name.ends_with(".core") || self.emulator.is_empty() && name.starts_with("core");
         let mut files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
         let core = files.find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_wanted));
         core.unwrap_or_else(|| panic!("no core in {}", folder.display()))
     }
 
-    /// What `fpprof unwind` says of a core.
+    /// The output of `fpprof unwind` for a core.
     pub(crate) fn unwind(&self, core: &Path, options: &[&str]) -> Value {
         let mut command = fpprof();
         command.args(["unwind", "--json", "--core"]).arg(core).arg("--exe").arg(&self.program).args(options);
@@ -58,7 +58,7 @@ impl Crash {
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
-    /// The frames of the thread that died, as gdb has them: their addresses.
+    /// The addresses of the crashed thread's frames, according to gdb.
     pub(crate) fn gdb(&self, core: &Path, gdb: &str, root: Option<&str>) -> Vec<u64> {
         let script = self.dir.path().join("frames.gdb");
         let frames = "python
@@ -85,7 +85,7 @@ end
     }
 }
 
-/// The thread that died.
+/// The thread that crashed.
 pub(crate) fn died(unwound: &Value) -> &Value {
     let threads = unwound["threads"].as_array().unwrap();
     threads.iter().find(|thread| thread["signal"] == SIGSEGV).unwrap_or_else(|| panic!("{unwound:#}"))
@@ -99,7 +99,7 @@ pub(crate) fn addresses(thread: &Value) -> Vec<u64> {
     frames(thread).iter().map(|frame| frame["address"].as_u64().unwrap()).collect()
 }
 
-/// Checks that a thread has the functions of a chain in this order, and others of libraries only.
+/// Checks that a thread has a chain's functions in this order, and otherwise only functions of libraries.
 pub(crate) fn assert_chain(thread: &Value, functions: &[&str], root: &str, context: &str) {
     let all = ["leaf", "deep", "compare", "on_signal", "outer", "thread_main", "coroutine", "main"];
     let names = frames(thread).iter().filter_map(|frame| frame["symbol"].as_str());

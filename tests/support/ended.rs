@@ -1,9 +1,9 @@
-//! Processes that do not outlive who started them.
+//! Child processes that are ended with their owner.
 
 use std::ops::{Deref, DerefMut};
 use std::process::Child;
 
-/// A process that is ended with the test or measurement, however that goes.
+/// A process that is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Ended(pub(crate) Child);
 
@@ -23,7 +23,7 @@ impl DerefMut for Ended {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! What several integration tests need: the program under test and what came out of it.
+//! Helpers shared by the integration tests: run the program under test and inspect its output.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of it")]
 
 pub(crate) mod crash;
@@ -19,28 +19,29 @@ pub(crate) fn fpprof() -> Command {
     Command::new(env!("CARGO_BIN_EXE_fpprof"))
 }
 
-/// A command that computes until it is told to end, or for 200 s: one process, so that none is left behind where it is killed.
+/// A command that computes until it is killed, or for 200 s: a single process, so that none is left behind after a
+/// kill.
 pub(crate) const ENDLESS: [&str; 3] = ["perl", "-e", "alarm 200; while (1) {}"];
 
-/// The source of a program for these tests.
+/// The path of a test program's source.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
-/// Copies a program that is then run. Another process does it: a child that another thread makes meanwhile would have a file that
-/// this one writes open, too, and what is open for writing cannot be executed.
+/// Copies a program that is then run. A separate process copies it: a child started by another thread meanwhile would
+/// inherit the file open for writing, and such a file cannot be executed.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().expect("cp starts").success());
 }
 
-/// Makes `output` of `source`. The compiler must be there, and succeed.
+/// Compiles `source` to `output`. The compiler must exist and succeed.
 pub(crate) fn compile(compiler: &str, flags: &[&str], output: &Path, source: &Path) {
     let made = Command::new(compiler).args(flags).arg("-o").arg(output).arg(source).output();
     let made = made.unwrap_or_else(|error| panic!("{compiler} is needed: {error}"));
     assert!(made.status.success(), "{compiler}: {}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// What a run printed, and how it ended.
+/// The output and exit status of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: i32,
@@ -63,14 +64,14 @@ pub(crate) fn run<const N: usize>(args: [&str; N]) -> Ran {
     ran(fpprof().args(args))
 }
 
-/// Records `command` with `options` into `file` and expects that to work.
+/// Records `command` with `options` into `file`, which must succeed.
 pub(crate) fn record(file: &Path, options: &[&str], command: &[&str]) -> Ran {
     let ran = ran(fpprof().arg("record").args(options).arg("-o").arg(file).arg("--").args(command));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     ran
 }
 
-/// Records a command that does not end for some seconds, and expects that it is ended then.
+/// Records a command that does not end, for some seconds; the recorder must end it then.
 pub(crate) fn record_endless(file: &Path, seconds: u32, options: &[&str], command: &[&str]) {
     let mut recorder = fpprof();
     recorder.args(["record", "-q", "--duration", &seconds.to_string()]).args(options);
@@ -85,14 +86,14 @@ pub(crate) fn report(file: &Path, options: &[&str]) -> serde_json::Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
 }
 
-/// Lets a program run for 1, 2, 4 … seconds until a test has what it needs of it: how much that is in a second, the load
-/// of the machine decides.
+/// Runs `attempt` with 1, 2, 4 … seconds until it returns a result: how many samples a second gives depends on the
+/// machine's load.
 pub(crate) fn until_enough<T>(what: &str, mut attempt: impl FnMut(u32) -> Option<T>) -> T {
     let found = [1, 2, 4, 8, 16, 32, 64].into_iter().find_map(&mut attempt);
     found.unwrap_or_else(|| panic!("{what}: not enough of it in a minute"))
 }
 
-/// Waits for something to become so, however busy the machine is.
+/// Waits until a condition holds, however busy the machine is.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -101,20 +102,20 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until samples of a recorder that runs are in its file.
+/// Waits until a running recorder has written samples to its file.
 pub(crate) fn wait_for_samples(file: &Path) {
     let is_begun = || std::fs::metadata(file).is_ok_and(|meta| meta.len() > 4096);
     wait_until("samples are written", || is_begun() && number(&report(file, &[]), "recorded") > 0);
 }
 
-/// What a process has used of the CPU, to the hundredth of a second: fields 14 and 15 of its `stat`.
+/// CPU time of a process, in steps of a hundredth of a second: fields 14 and 15 of its `stat`.
 pub(crate) fn cpu_time(pid: &str) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let fields = stat.rsplit_once(") ").expect("a name").1.split(' ').skip(11).take(2);
     Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().expect("ticks") * 10).sum())
 }
 
-/// The number at `key`.
+/// The integer at `key`.
 pub(crate) fn number(value: &serde_json::Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("{key} is no number in {value}"))
 }

@@ -1,4 +1,4 @@
-//! The stacks of a recording, as its folded export has them.
+//! The stacks of a recording, from its folded export.
 
 use super::{fpprof, ran};
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ pub(crate) fn stacks(file: &Path, strategy: &str) -> Vec<Stack> {
     stacks_in(file, strategy, &[])
 }
 
-/// The same with other options of the export besides.
+/// [`stacks`] with additional options of the export.
 pub(crate) fn stacks_in(file: &Path, strategy: &str, options: &[&OsStr]) -> Vec<Stack> {
     let mut export = fpprof();
     export.arg("export").arg(file).args(["--format", "folded", "--strategy", strategy]).args(options);
@@ -26,7 +26,7 @@ pub(crate) fn stacks_in(file: &Path, strategy: &str, options: &[&OsStr]) -> Vec<
     folded.stdout.lines().filter_map(stack).collect()
 }
 
-/// `comm;[truncated: reason];main;burn 42`, root first; `None` for a stack that is all kernel.
+/// Parses `comm;[truncated: reason];main;burn 42`, root first; `None` for a stack with only kernel frames.
 fn stack(line: &str) -> Option<Stack> {
     let (frames, samples) = line.rsplit_once(' ')?;
     let mut frames = frames.split(';').skip(1).peekable();
@@ -47,7 +47,7 @@ fn stack(line: &str) -> Option<Stack> {
     (!names.is_empty()).then(|| Stack { names, class, stop, samples: samples.parse().unwrap_or(0) })
 }
 
-/// The stack that most samples have, in words.
+/// The stack with the most samples, in words.
 pub(crate) fn commonest(stacks: &[Stack]) -> String {
     let most = stacks.iter().max_by_key(|stack| stack.samples);
     most.map_or("no stacks".to_owned(), |most| format!("{} < … {} {}", most.names.join("<"), most.class, most.stop))

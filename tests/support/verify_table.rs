@@ -1,4 +1,4 @@
-//! One table of many programs under the oracle of `fpprof verify`.
+//! A table of many programs checked by the oracle of `fpprof verify`.
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use crate::support::number;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What the oracle found in one program.
+/// The oracle's results for one program.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -21,7 +21,7 @@ impl Row {
         strategies.iter().find(|verdicts| verdicts["name"] == strategy).expect("it was asked for")
     }
 
-    /// Stacks that are wrong and do not say so.
+    /// Number of stacks that are wrong without a flag.
     pub(crate) fn wrong(&self, strategy: &str) -> u64 {
         let wrong = self.verdicts(strategy)["wrong"].as_object().expect("counts");
         wrong.values().filter_map(Value::as_u64).sum()
@@ -32,24 +32,24 @@ impl Row {
         percent(number(self.verdicts(strategy), "exact"), self.checked)
     }
 
-    /// Stacks that end, and say so, at a frame that no call frame information covers.
+    /// Number of stacks that are truncated at a frame without call frame information.
     pub(crate) fn without_cfi(&self) -> u64 {
         self.verdicts("dwarf")["truncated"]["no_cfi"].as_u64().unwrap_or(0)
     }
 }
 
-/// What a strategy made of a stack that not all have right.
+/// A strategy's stack in a shown disagreement.
 fn stack<'a>(shown: &'a Value, strategy: &str) -> Option<&'a Value> {
     shown["stacks"].as_array()?.iter().find(|stack| stack["strategy"] == strategy)
 }
 
-/// All programs.
+/// The table of all programs.
 #[derive(Debug)]
 pub(crate) struct Table {
     title: &'static str,
-    /// The name of the files, and of their folder in `target`.
+    /// The base name of the files, and of their directory in `target`.
     name: &'static str,
-    /// What stands below the table.
+    /// The text below the table.
     remark: &'static str,
     rows: Vec<Row>,
 }
@@ -72,7 +72,7 @@ impl Table {
         names.into_iter().flatten().filter_map(|verdicts| verdicts["name"].as_str()).map(str::to_owned).collect()
     }
 
-    /// As Markdown, which is also readable on a terminal; then where ours is not as `is_listed` wants it.
+    /// The table as Markdown, also readable on a terminal, followed by the disagreements selected by `is_listed`.
     pub(crate) fn markdown(&self, is_listed: impl Fn(&Value) -> bool) -> String {
         let strategies = self.strategies();
         let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
@@ -119,7 +119,7 @@ impl Table {
         out
     }
 
-    /// Writes the table beside the other results of the build, and prints it.
+    /// Writes the table to the build's target directory, and prints it.
     pub(crate) fn publish(&self, is_listed: impl Fn(&Value) -> bool) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target").join(self.name);
         let rows = self.rows.iter().map(|row| json!({"program": row.name, "verification": row.report}));

@@ -1,5 +1,5 @@
-//! The rules of ARCHITECTURE.md as tests: who may depend on whom, how large a file may grow, where `unsafe` may stand,
-//! and that files need each other in one direction.
+//! The rules of ARCHITECTURE.md as tests: dependencies between crates, maximum file sizes, where `unsafe` may be, and
+//! no dependency cycles between files.
 
 mod shape;
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folder, and the folders of ours it may depend on. A new edge is a decision about the architecture.
+/// A crate's directory, and the workspace crates it may depend on. A new edge is a decision about the architecture.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("unwind", &["prefetch"]),
     ("unwind/external", &["unwind"]),
@@ -25,15 +25,15 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("workloads/bench-unwind", &["analysis", "external", "recording", "unwind"]),
     // Boots other kernels and runs the program there; nothing depends on it.
     ("workloads/kernels", &[]),
-    // Measures what the program withstands by running it and its tests; nothing depends on it.
+    // Measures the program's robustness by running it and its tests; nothing depends on it.
     ("workloads/reliability", &[]),
     (".", &["analysis", "collector", "recording", "reports", "unwind", "external"]),
 ];
 
-/// Folders whose code must be without `unsafe`.
+/// Crate roots that must forbid `unsafe`.
 const SAFE: &[&str] = &["unwind/src/lib.rs", "analysis/src/lib.rs", "reports/src/lib.rs", "src/lib.rs", "src/main.rs"];
 
-/// Folders below which `unsafe` may stand.
+/// Directories in which `unsafe` is allowed.
 const UNSAFE: &[&str] =
     &["collector/src/sys/", "collector/src/bpf/", "unwind/external/src/sys/", "unwind/prefetch/src/"];
 
@@ -43,7 +43,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Files git tracks or would track, relative to the root.
+/// Files tracked or to be tracked by git, relative to the root.
 fn files(endings: &[&str]) -> Vec<String> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -66,12 +66,12 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The part of a manifest under `[dependencies]`.
+/// The lines of a manifest under `[dependencies]`.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1).take_while(|line| !line.starts_with('['))
 }
 
-/// Check that no crate gains a dependency that the architecture does not have.
+/// Check that no crate has a dependency that the architecture does not allow.
 #[test]
 fn crates_depend_in_one_direction() {
     for (folder, allowed) in MAY_DEPEND_ON {
@@ -85,7 +85,7 @@ fn crates_depend_in_one_direction() {
     assert!(members >= MAY_DEPEND_ON.len() - 1, "a workspace member is missing from the table of this test");
 }
 
-/// Check that nobody but the collector and the external unwinders can contain `unsafe`.
+/// Check that only the collector and the external unwinders can contain `unsafe`.
 #[test]
 fn unsafe_code_stays_where_it_belongs() {
     for path in SAFE {
@@ -98,7 +98,7 @@ fn unsafe_code_stays_where_it_belongs() {
     }
 }
 
-/// Check that no source file outgrows its purpose.
+/// Check that no source file is too long.
 #[test]
 fn files_stay_small() {
     for path in files(&[".rs", ".c", ".h", ".py", ".sh"]) {
@@ -107,12 +107,12 @@ fn files_stay_small() {
     }
 }
 
-/// Check that no files of a crate need each other in a ring, and that none has a copy of another's lines. Prints what
-/// `just shape` shows.
+/// Check that a crate's files have no dependency cycle, and that no file has a copy of another's lines. Prints the
+/// output of `just shape`.
 #[test]
 fn files_need_each_other_in_one_direction() {
     let sources = files(&[".rs", ".c", ".h", ".js", ".py", ".sh"]).into_iter();
-    // What others made: the bundle of the pages' script and its libraries.
+    // Without third-party files: the bundle of the page's script and its libraries.
     let sources = sources.filter(|path| !path.starts_with("reports/assets/")).map(|path| (path.clone(), read(path)));
     let manifests = files(&["/Cargo.toml"]);
     let crates: Vec<&str> = manifests.iter().filter_map(|path| path.strip_suffix("Cargo.toml")).collect();
@@ -122,7 +122,7 @@ fn files_need_each_other_in_one_direction() {
     assert!(shape.copies.is_empty(), "copies:\n{}", shape.copies.join("\n"));
 }
 
-/// Check that nothing unfinished, and nothing that never runs, is in the tree.
+/// Check that there is no unfinished code, and none that never runs.
 #[test]
 fn nothing_is_left_for_later() {
     let words = [concat!("#[", "ignore"), concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME")];
@@ -134,7 +134,7 @@ fn nothing_is_left_for_later() {
     }
 }
 
-/// Check that every BPF C file says under which licence it stands.
+/// Check that every BPF C file names its licence.
 #[test]
 fn bpf_files_name_their_licence() {
     for path in files(&[".c", ".h"]).iter().filter(|path| path.starts_with("collector/src/bpf/")) {

@@ -1,22 +1,22 @@
-//! The shape of the code in figures: its lines by crate, cycles between its files, copies, and its longest files.
+//! Metrics of the code: lines by crate, cycles between files, copies, and the longest files.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 
-/// Lines that are a copy where they stand a second time.
+/// Minimum number of lines that count as a copy.
 const COPY: usize = 10;
-/// Longest files that are named.
+/// Number of longest files that are listed.
 const LONGEST: usize = 10;
 
-/// Paths to their text.
+/// File contents by path.
 pub(crate) type Files = BTreeMap<String, String>;
-/// Lines of a file, by number.
+/// Lines of a file with their numbers.
 type Lines<'a> = [(usize, &'a str)];
-/// Names that a file takes from others, by these.
+/// Names that a file uses from other files, by file.
 type Dependencies<'a> = BTreeMap<&'a str, BTreeSet<String>>;
 
-/// What `just shape` prints.
+/// The output of `just shape`.
 pub(crate) struct Shape {
     lines: BTreeMap<String, [usize; 2]>,
     pub(crate) cycles: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Of these files, which belong to the crates in these folders.
+    /// Computes the metrics of these files, which belong to the crates in these directories.
     pub(crate) fn of(files: &Files, crates: &[&str]) -> Self {
         let mut lines: BTreeMap<String, [usize; 2]> = BTreeMap::new();
         for (path, text) in files {
@@ -60,17 +60,17 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Whether a file is of tests alone.
+/// Whether a file has only tests.
 pub(crate) fn is_test(path: &str) -> bool {
     path.contains("tests/") || path.ends_with("tests.rs")
 }
 
-/// A file without its tests, which stand at the end.
+/// A file's text without its tests, which are at the end.
 fn without_tests<'a>(path: &str, text: &'a str) -> &'a str {
     if is_test(path) { "" } else { text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text) }
 }
 
-/// The lines that are neither blank nor comments, by number.
+/// Lines that are neither blank nor comments, with their numbers.
 fn code<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let is_script = path.ends_with(".sh") || path.ends_with(".py");
     let comments: &[&str] = if is_script { &["#"] } else { &["//", "/*", "* ", "*/"] };
@@ -78,7 +78,7 @@ fn code<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)>
     lines.filter(|(_, line)| !["", "*"].contains(line) && !comments.iter().any(|mark| line.starts_with(mark)))
 }
 
-/// Runs of lines that stand in two places.
+/// Runs of lines that occur in two places.
 fn copies(files: &Files) -> Vec<String> {
     let files: Vec<_> = files.iter().map(|(path, text)| (path, code(path, text).collect::<Vec<_>>())).collect();
     let mut seen: HashMap<Vec<&str>, (&String, &Lines<'_>)> = HashMap::new();
@@ -108,9 +108,9 @@ fn texts<'a>(window: &Lines<'a>) -> Vec<&'a str> {
     window.iter().map(|(_, text)| *text).collect()
 }
 
-/// The files of a crate's own code that need each other in a cycle, with what they take from one another.
+/// Cycles between the files of a crate's own code, with the names they use from one another.
 ///
-/// A file needs what it names by a path, wherever a `pub use` has it from. To declare a module is to need nothing of it.
+/// A file depends on what it names by a path, wherever a `pub use` takes it from. Declaring a module is no dependency.
 fn cycles(files: &Files) -> Vec<String> {
     let sources = files.iter().filter(|(path, _)| path.ends_with(".rs") && path.contains("src/") && !is_test(path));
     let mut modules = BTreeMap::new();
@@ -118,7 +118,7 @@ fn cycles(files: &Files) -> Vec<String> {
         let tokens = without_tests(path, text).parse().unwrap_or_else(|error| panic!("{path}: {error}"));
         let mut module = Module::default();
         module.read(tokens);
-        // `main.rs` comes after `lib.rs`, and nothing needs it.
+        // `main.rs` comes after `lib.rs`, and nothing depends on it.
         modules.entry(module_name(path)).or_insert(module);
     }
     let dependencies: BTreeMap<&str, Dependencies<'_>> =
@@ -133,20 +133,20 @@ fn cycles(files: &Files) -> Vec<String> {
     found.iter().map(|cycle| describe(cycle, &dependencies)).collect()
 }
 
-/// A cycle in words.
+/// Describes a cycle in words.
 fn describe(cycle: &[&str], dependencies: &BTreeMap<&str, Dependencies<'_>>) -> String {
     let mut words = format!("{} files:", cycle.len());
     for from in cycle {
         for (to, names) in dependencies.get(from).into_iter().flatten().filter(|(to, _)| cycle.contains(to)) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            // Writing to a string cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(words, "\n  {from} takes from {to}: {}", names.join(", "));
         }
     }
     words
 }
 
-/// All that a file needs, directly or not.
+/// All files that a file depends on, directly or not.
 fn reached_from<'a>(name: &str, dependencies: &BTreeMap<&'a str, Dependencies<'a>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let direct = |name: &str| dependencies.get(name).into_iter().flatten().map(|(to, _)| *to);
@@ -159,18 +159,19 @@ fn reached_from<'a>(name: &str, dependencies: &BTreeMap<&'a str, Dependencies<'a
     reached
 }
 
-/// A file by where its child modules are: `unwind/src/arch` is `unwind/src/arch/mod.rs`, `unwind/src` its `lib.rs`.
+/// A file's module path, in the form of its child modules' directory: `unwind/src/arch` for `unwind/src/arch/mod.rs`,
+/// `unwind/src` for its `lib.rs`.
 fn module_name(path: &str) -> String {
     let name = path.trim_end_matches(".rs");
     ["/mod", "/lib", "/main"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()
 }
 
-/// What a file names.
+/// The names that a file uses.
 #[derive(Default)]
 struct Module {
-    /// The names that `use` brings in, each with its path.
+    /// The names that `use` imports, each with its path.
     uses: HashMap<String, Vec<String>>,
-    /// Every path of more than one name.
+    /// All paths of more than one name.
     paths: Vec<Vec<String>>,
 }
 
@@ -203,7 +204,7 @@ impl Module {
         self.paths.retain(|path| path.len() > 1);
     }
 
-    /// Of `use a::{b, c as d};` what stands behind `before`, which is `use` at first, then `use a::`.
+    /// Reads the part of `use a::{b, c as d};` after `before`, which is `use` at first, then `use a::`.
     fn read_use(&mut self, tree: TokenStream, before: &[String]) {
         let (mut path, mut alias) = (before.to_vec(), None);
         for token in tree {
@@ -232,7 +233,7 @@ impl Module {
         }
     }
 
-    /// What this module takes from others.
+    /// The names that this module uses from others.
     fn dependencies<'a>(&self, name: &str, modules: &'a BTreeMap<String, Self>) -> Dependencies<'a> {
         let mut dependencies = Dependencies::new();
         for (owner, what) in
@@ -244,7 +245,7 @@ impl Module {
     }
 }
 
-/// The module in which the thing stands that a path names, and its name; `None` for a module, and in other crates.
+/// The module that defines what a path names, and the name; `None` for a module, and in other crates.
 fn resolve<'a>(
     path: &[String],
     from: &str,
@@ -255,7 +256,7 @@ fn resolve<'a>(
     for (n, name) in path.iter().enumerate() {
         let (module_name, module) = modules.get_key_value(&at)?;
         let child = format!("{at}/{name}");
-        // A function may be called as its file is.
+        // A function may have the same name as its file.
         let is_last = n + 1 == path.len();
         match name.as_str() {
             "crate" => at.truncate(at.find("src")? + "src".len()),

@@ -1,12 +1,12 @@
-//! The stacks of a recording, against the outcomes the manifest states.
+//! Compares the stacks of a recording with the manifest's outcomes.
 
 use crate::support::stacks::{Stack, commonest};
 use fpprof_workloads::{Chain, Outcome};
 
-/// Samples that the start and the end of a program may take, however few there are in all on a busy machine.
+/// Samples that a program's start and end may take, even if there are few samples on a busy machine.
 const START_AND_END: u64 = 2;
 
-/// Samples that have one of the outcomes, and all.
+/// (samples that match one of the outcomes, all samples).
 fn count(stacks: &[Stack], outcomes: &[Outcome]) -> (u64, u64) {
     let is_right = |stack: &&Stack| {
         let names: Vec<&str> = stack.names.iter().map(String::as_str).collect();
@@ -16,12 +16,12 @@ fn count(stacks: &[Stack], outcomes: &[Outcome]) -> (u64, u64) {
     (right, stacks.iter().map(|stack| stack.samples).sum())
 }
 
-/// How many of these samples must have the chain.
+/// The minimum number of these samples that must have the chain.
 pub(crate) fn least(chain: &Chain, samples: u64) -> u64 {
     (samples * u64::from(chain.least_percent)).div_ceil(100).saturating_sub(START_AND_END).max(1)
 }
 
-/// What of a chain is not as the manifest says.
+/// The deviations of a chain from the manifest.
 pub(crate) fn chain_faults(chain: &Chain, dwarf: &[Stack], fp: &[Stack]) -> Vec<String> {
     let judge = |strategy: &str, stacks: &[Stack], outcomes: &[Outcome]| {
         let (right, all) = count(stacks, outcomes);

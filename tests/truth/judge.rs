@@ -1,4 +1,4 @@
-//! Every sample of a recording against what really was on the stack.
+//! Compares every sample of a recording with the true stack.
 
 use crate::table::Counts;
 use fpprof_analysis::accuracy::{Comparison, Relation};
@@ -17,7 +17,7 @@ use std::io::BufReader;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-/// Names that stand above `main` or a thread's first function: what starts a program or a thread.
+/// Functions above `main` or a thread's first function, which start a program or a thread.
 const STARTS: &[&str] = &[
     "",
     "_start",
@@ -29,21 +29,21 @@ const STARTS: &[&str] = &[
     "clone",
     "clone3",
     "main",
-    // Between `main` and its caller, where `main` is on a new piece of a split stack.
+    // Between `main` and its caller, if `main` runs on a new segment of a split stack.
     "__morestack",
 ];
-/// The same where the rest of the name differs from version to version.
+/// Prefixes of such functions whose names differ between versions.
 const START_PREFIXES: &[&str] =
     &["__libc_start_main", "__clone", "std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "__rust"];
 
-/// What one strategy made of a sample, as far as it matters here.
+/// A strategy's stack of a sample, as far as it is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Stack {
     places: Vec<Where>,
     is_complete: bool,
     is_broken: bool,
     is_leaf_skip_suspect: bool,
-    /// Frames before the first one that was found by a fallback or guessed.
+    /// Number of frames before the first one found by a fallback or heuristic.
     n_certain: usize,
 }
 
@@ -68,7 +68,7 @@ impl Stack {
 /// early end.
 type Key = (Vec<Stack>, bool);
 
-/// Distinct outcomes with their numbers of samples.
+/// Distinct results with their numbers of samples.
 #[derive(Debug, Default)]
 struct Collector {
     strategies: Vec<Strategy>,
@@ -100,20 +100,20 @@ impl Collect for Collector {
     }
 }
 
-/// What a stack is worth.
+/// The verdict on a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Every frame from the leaf to `main` or the thread's first function, and nothing but start code above.
+    /// Has every frame from the leaf to `main` or the thread's first function, and only start code above.
     Exact,
-    /// Right as far as it goes, and it says that it goes no further.
+    /// Right as far as it goes, and truncated.
     Truncated,
-    /// Not right, and it says so.
+    /// Wrong, but flagged.
     Flagged,
-    /// Not right, and nothing says so.
+    /// Wrong without a flag.
     Wrong,
 }
 
-/// The verdict on a stack by the names of its frames, leaf first; `None` if the sample is of none of the chains.
+/// The verdict on a stack by the names of its frames, leaf first; `None` if the sample belongs to no chain.
 fn verdict(program: &Program, stack: &Stack, names: &[&str]) -> Option<Verdict> {
     let leaf = *names.first()?;
     let chains = program.chains.iter().filter(|chain| chain.has_leaf(leaf) != Some(false));
@@ -159,7 +159,8 @@ pub(crate) fn judge(program: &Program, file: &Path, strategies: &[Strategy]) -> 
 fn count(program: &Program, stacks: &[Stack], is_suspected: bool, n: u64, names: &Names, counts: &mut Counts) {
     let verdicts: Vec<Option<Verdict>> = stacks.iter().map(|stack| verdict(program, stack, &names.of(stack))).collect();
     let leaf = stacks.iter().find_map(|stack| names.of(stack).first().copied()).unwrap_or("");
-    // Where the leaf does not tell, a sample is the program's own, and not its start's, if any strategy finds a chain.
+    // If the leaf does not identify the chain, a sample belongs to the program and not to its start code only if some
+    // strategy finds a chain.
     let is_told = program.chains.iter().any(|chain| chain.has_leaf(leaf) == Some(true));
     if !is_told && !verdicts.contains(&Some(Verdict::Exact)) {
         counts.n_outside += n;
@@ -169,7 +170,7 @@ fn count(program: &Program, stacks: &[Stack], is_suspected: bool, n: u64, names:
     counts.judge(&verdicts, is_known.then_some(is_suspected), n);
 }
 
-/// The function of every frame.
+/// The function names of frames.
 struct Names(HashMap<Where, String>);
 
 impl Names {
@@ -195,7 +196,7 @@ impl Names {
     }
 }
 
-/// Check that a wrong stack is told from one that says it is wrong, from one that is cut, and from the start code.
+/// Check that a wrong stack, a flagged one, a truncated one and start code are distinguished.
 #[test]
 fn verdicts_are_what_stacks_deserve() {
     let program = fpprof_workloads::programs().iter().find(|program| program.name == "leaf").expect("it is there");

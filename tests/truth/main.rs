@@ -1,6 +1,6 @@
-//! Programs whose stacks are known: each is recorded, and every strategy must say what its manifest says.
+//! Programs with known stacks: each is recorded, and every strategy must give the manifest's stacks.
 //!
-//! The test also makes the table of `just truth`: what each strategy's stacks are worth, by program and compiler.
+//! The test also makes the table of `just truth`: the quality of each strategy's stacks, by program and compiler.
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod folded;
@@ -21,16 +21,17 @@ use support::stacks::stacks;
 use support::{assert_balance, fpprof, number, ran, report};
 use table::{Counts, Row, Table};
 
-/// Strategies of one recording, frame pointers first; those of other libraries as far as they are built.
+/// Strategies of one recording, frame pointers first; those of external libraries if they are built in.
 const STRATEGIES: [&str; 6] = ["fp", "dwarf", "dwarf@8192", "elfutils", "libunwind", "sframe"];
-/// The least share of exact stacks of ours where call frame information describes all, per cent.
+/// Minimum share of exact `dwarf` stacks where call frame information covers all frames, per cent.
 const LEAST_EXACT: f64 = 99.5;
-/// The most that may be wrong and not say so, over all programs.
+/// Maximum share of stacks that are wrong without a flag, over all programs, per cent.
 const MOST_WRONG: f64 = 0.1;
-/// How far the errors of frame pointers may be from what is said of them without the truth, in points.
+/// Maximum difference in percentage points between the true error rate of frame pointers and the one estimated without
+/// the truth.
 const MOST_OFF: f64 = 1.0;
 
-/// What one recording of a program gave.
+/// The results of one program's recording.
 struct Outcome {
     counts: Option<Counts>,
     faults: Vec<String>,
@@ -41,7 +42,7 @@ fn strategies() -> Vec<Strategy> {
     all.filter(|&strategy| check_strategy(strategy).is_ok()).collect()
 }
 
-/// Columns of the table: those, and walks in the kernel, which need a recording of their own.
+/// Columns of the table: those strategies, and walks in the kernel, which need a separate recording.
 fn columns() -> Vec<Strategy> {
     strategies().into_iter().chain([Strategy::Cfi]).collect()
 }
@@ -49,7 +50,7 @@ fn columns() -> Vec<Strategy> {
 fn record_and_judge(program: &Program, compiler: Compiler) -> Outcome {
     let dir = tempfile::tempdir().expect("a directory");
     let files = || {
-        // Built for each: one program deletes itself.
+        // Built for each recording: one program deletes itself.
         let recorded = |mode: &str, name: &str| {
             let built = build_with(program, compiler, &dir.path().join(name)).map_err(|error| error.to_string())?;
             record(program, &built, mode, &dir.path().join(name).join("recording"))
@@ -63,7 +64,7 @@ fn record_and_judge(program: &Program, compiler: Compiler) -> Outcome {
     };
     let mut counts = judge(program, &copied, &strategies());
     if compiler != Compiler::Gcc {
-        // Others write no .sframe sections.
+        // Other compilers write no .sframe sections.
         strategies()
             .iter()
             .zip(&mut counts.classes)
@@ -79,7 +80,7 @@ fn record_and_judge(program: &Program, compiler: Compiler) -> Outcome {
     Outcome { counts: Some(counts), faults }
 }
 
-/// Records a program; gives the recording, or why there is none.
+/// Records a program; returns the recording, or the reason why there is none.
 fn record(program: &Program, built: &Path, call_graph: &str, file: &Path) -> Result<PathBuf, String> {
     let file = file.to_owned();
     let mut record = fpprof();
@@ -89,7 +90,7 @@ fn record(program: &Program, built: &Path, call_graph: &str, file: &Path) -> Res
     if recorded.status == 0 || file.exists() { Ok(file) } else { Err(recorded.stderr) }
 }
 
-/// What of a program's recording is not as its manifest says.
+/// The deviations of a program's recording from its manifest.
 fn faults(program: &Program, file: &Path) -> Vec<String> {
     let summary = report(file, &[]);
     assert_balance(&summary);
@@ -108,13 +109,13 @@ fn faults(program: &Program, file: &Path) -> Vec<String> {
     faults
 }
 
-/// Every program with each of its compilers, in the order of the manifest.
+/// Runs every program with each of its compilers, in the order of the manifest.
 fn all_outcomes() -> (Vec<Row>, Vec<String>) {
     let pairs: Vec<(&Program, Compiler)> = programs()
         .iter()
         .flat_map(|program| program.compilers.iter().map(move |&compiler| (program, compiler)))
         .collect();
-    // One that chooses process ids chooses those of all others too.
+    // A program that chooses process ids affects those of all others, so it runs alone.
     let is_alone = |program: &Program| program.name == "pid_reuse";
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -148,7 +149,7 @@ fn all_outcomes() -> (Vec<Row>, Vec<String>) {
     (rows, faults)
 }
 
-/// Writes the table beside the other results of the build, and prints it.
+/// Writes the table to the build's target directory, and prints it.
 fn publish(table: &Table) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/truth");
     let json = serde_json::to_string_pretty(&table.json()).expect("plain values");
@@ -161,7 +162,7 @@ fn publish(table: &Table) {
     }
 }
 
-/// What of the totals is beyond the limits.
+/// The totals that exceed the limits.
 fn beyond_limits(table: &Table) -> Vec<String> {
     let (real, suspected) = table.described.fp_errors();
     let of_ours = [Strategy::Dwarf, Strategy::Cfi].map(|strategy| {
@@ -175,7 +176,7 @@ fn beyond_limits(table: &Table) -> Vec<String> {
             (wrong > MOST_WRONG, format!("{strategy}: {wrong:.3} % wrong without a flag, more than {MOST_WRONG} %")),
         ]
     });
-    // What the assembler leaves out of .sframe is no fault of a walk.
+    // What the assembler omits from .sframe is no fault of a walk.
     let mut sframe = Counts::new(table.strategies.len(), false);
     table.rows.iter().filter(|row| row.program != "hand_switch").for_each(|row| sframe.add(&row.counts));
     let sframe = sframe.percent(table.index(Strategy::Sframe), Verdict::Wrong);
@@ -190,9 +191,10 @@ fn beyond_limits(table: &Table) -> Vec<String> {
     of_ours.into_iter().flatten().chain(checks).filter(|(is_beyond, _)| *is_beyond).map(|(_, words)| words).collect()
 }
 
-/// Check that every program's stacks are what its manifest says under both strategies: complete where they can be,
-/// truncated or broken with the reason where not, and never a wrong frame that is called right. Over all, that nearly
-/// all of ours are exact, hardly any wrong in silence, and that the errors of frame pointers are known without the truth.
+/// Check that every program's stacks match its manifest under both strategies: complete where possible, else truncated
+/// or broken with the reason, and never a wrong frame reported as right. Over all programs, nearly all `dwarf` stacks
+/// must be exact, hardly any wrong without a flag, and the error rate of frame pointers must be estimated correctly
+/// without the truth.
 #[test]
 fn every_program_gives_its_stacks() {
     let (rows, mut faults) = all_outcomes();

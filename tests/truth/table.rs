@@ -1,4 +1,4 @@
-//! The table of truth: every program, compiler and strategy.
+//! The table of verdicts by program, compiler and strategy.
 
 use crate::judge::Verdict;
 use fpprof_analysis::strategy::Strategy;
@@ -8,22 +8,22 @@ use std::fmt::Write as _;
 /// Samples by verdict: exact, truncated, flagged, wrong.
 type Classes = [u64; 4];
 
-/// What the strategies made of some samples.
+/// Counts of the strategies' verdicts on some samples.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
-    /// Samples whose true stack is known.
+    /// Samples with a known true stack.
     pub(crate) n_judged: u64,
     /// Samples of the program's start and end, and of its libraries.
     pub(crate) n_outside: u64,
-    /// By strategy.
+    /// Counts by strategy.
     pub(crate) classes: Vec<Classes>,
-    /// Whether call frame information describes every frame.
+    /// Whether call frame information covers every frame.
     pub(crate) is_described: bool,
-    /// Samples whose every frame is known, so that what frame pointers missed can be told without any doubt.
+    /// Samples with all frames known, so that missing frames of frame pointers are certain.
     pub(crate) n_known: u64,
-    /// Of these, those in which frame pointers are not right.
+    /// Samples of these in which frame pointers are wrong.
     pub(crate) n_fp_errors: u64,
-    /// Of these, those in which frame pointers disagree with call frame information: what is said without the truth.
+    /// Samples of these in which frame pointers disagree with call frame information: the estimate without the truth.
     pub(crate) n_fp_suspected: u64,
 }
 
@@ -33,7 +33,7 @@ impl Counts {
     }
 
     /// Counts a sample `n` times. The first verdict is that of frame pointers. `is_suspected` is given if every frame
-    /// of the sample is known. A strategy without a single frame has cut the stack at once, and says so.
+    /// of the sample is known. A strategy without any frame has truncated the stack.
     pub(crate) fn judge(&mut self, verdicts: &[Option<Verdict>], is_suspected: Option<bool>, n: u64) {
         self.n_judged += n;
         for (classes, verdict) in self.classes.iter_mut().zip(verdicts) {
@@ -62,13 +62,13 @@ impl Counts {
         }
     }
 
-    /// Per cent of the judged samples that a strategy's stacks are of one verdict for.
+    /// Per cent of the judged samples for which a strategy has this verdict.
     pub(crate) fn percent(&self, strategy: usize, verdict: Verdict) -> f64 {
         percent(self.classes[strategy][verdict as usize], self.classes[strategy].iter().sum())
     }
 
-    /// Per cent of the samples with known frames in which frame pointers are not right: as it is, and as their
-    /// disagreement with call frame information says.
+    /// Per cent of the samples with known frames in which frame pointers are wrong: the true value, and the estimate
+    /// from their disagreement with call frame information.
     pub(crate) fn fp_errors(&self) -> (f64, f64) {
         (percent(self.n_fp_errors, self.n_known), percent(self.n_fp_suspected, self.n_known))
     }
@@ -82,14 +82,14 @@ pub(crate) struct Row {
     pub(crate) counts: Counts,
 }
 
-/// All of it.
+/// The whole table.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) strategies: Vec<Strategy>,
     pub(crate) rows: Vec<Row>,
-    /// Over all programs.
+    /// Counts over all programs.
     pub(crate) all: Counts,
-    /// Over those that call frame information describes.
+    /// Counts over the programs that call frame information covers.
     pub(crate) described: Counts,
 }
 
@@ -106,12 +106,12 @@ impl Table {
         Self { strategies: strategies.to_vec(), rows, all, described }
     }
 
-    /// The place of a strategy in all counts.
+    /// The index of a strategy in all counts.
     pub(crate) fn index(&self, strategy: Strategy) -> usize {
         self.strategies.iter().position(|other| *other == strategy).expect("it was asked for")
     }
 
-    /// The table as Markdown, which is also readable on a terminal.
+    /// The table as Markdown, also readable on a terminal.
     pub(crate) fn markdown(&self) -> String {
         let mut out = String::from("# Known stacks, by program, compiler and strategy\n\n");
         out.push_str(
@@ -157,7 +157,7 @@ impl Table {
         out.push('\n');
     }
 
-    /// The same for other programs, in numbers of samples.
+    /// The table as JSON, in numbers of samples.
     pub(crate) fn json(&self) -> Value {
         let counts = |counts: &Counts| {
             let strategies = self.strategies.iter().zip(&counts.classes).map(|(strategy, classes)| {
@@ -187,7 +187,7 @@ impl Table {
     }
 }
 
-/// A percentage in as few characters as it needs: whole ones without a fraction.
+/// A percentage without a fraction if it is whole.
 fn brief(percent: f64) -> String {
     if percent.fract() == 0.0 { format!("{percent:.0}") } else { format!("{percent:.2}") }
 }

@@ -1,6 +1,6 @@
-//! Programs of many languages, options of compilers and run-time libraries under the oracle of `fpprof verify`: ours is never
-//! wrong in silence, but where libdw and libunwind are too, and the verdict of `report` on the same samples says what the
-//! oracle does. The test also makes the second table of `just truth`.
+//! Programs of many languages, compiler options and run-time libraries under the oracle of `fpprof verify`: `dwarf` is
+//! never wrong without a flag unless libdw and libunwind are too, and the verdict of `report` on the same samples
+//! agrees with the oracle. The test also makes the second table of `just truth`.
 
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -18,17 +18,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{fpprof, number, ran};
 use table::{Row, Table, percent};
 
-/// The fewest instructions that say anything about a program.
+/// Minimum number of checked instructions for a meaningful result.
 const LEAST_CHECKED: u64 = 1000;
-/// Turns between two windows in which instructions are checked.
+/// Turns between two windows of checked instructions.
 const LEAP: &str = "200";
 const RECORDING: &str = "checked.fpprof";
-/// The fewest programs that have a verdict.
+/// Minimum number of programs with a verdict.
 const LEAST_VERDICTS: usize = 10;
-/// Points by which a share of the report may differ from the oracle's.
+/// Maximum difference in percentage points between a share in the report and the oracle's.
 const MAX_DIFFERENCE: f64 = 1.0;
 
-/// Why ours is wrong where it is: [`is_explained`] knows such places.
+/// Why `dwarf` is wrong in the places that [`is_explained`] accepts.
 const WHY: &str = "
 Why ours, libdw and libunwind are wrong there: no row can say it.
 
@@ -39,14 +39,14 @@ Why ours, libdw and libunwind are wrong there: no row can say it.
   `setjmp` has filled, which is no place on the stack.
 ";
 
-/// The programs, as their file has them.
+/// The list of programs in its file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
     program: Vec<Entry>,
 }
 
-/// A program, or several that differ in the compiler's options.
+/// A program, or several that differ in compiler options.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -57,7 +57,7 @@ struct Entry {
     run: Option<Vec<String>>,
 }
 
-/// A program.
+/// A program to check.
 struct Subject {
     name: String,
     build: String,
@@ -85,20 +85,20 @@ fn subjects_of(entry: Entry) -> Vec<Subject> {
     options.iter().map(of).collect()
 }
 
-/// What the oracle and the report say of the same samples.
+/// The oracle's and the report's results for the same samples.
 struct Checked {
     verification: Value,
     report: Value,
     /// The report's first line.
     verdict: String,
-    /// Samples of Go's new threads at their beginning whose stack is broken there, by fp and by dwarf.
+    /// Samples at the start of Go's new threads whose stack is broken there, by fp and by dwarf.
     new_threads: [u64; 2],
 }
 
 /// Builds and checks a program.
 ///
 /// # Errors
-/// What went wrong, of the building or of the program.
+/// If building or running the program fails; the error says why.
 fn verify(subject: &Subject) -> Result<Checked, String> {
     let dir = tempfile::tempdir().expect("a directory");
     let built = ran(Command::new("sh").args(["-ec", &subject.build]).current_dir(dir.path()));
@@ -131,10 +131,10 @@ fn verify(subject: &Subject) -> Result<Checked, String> {
     Ok(Checked { verification, report: json(&report(&["--json"])?)?, verdict, new_threads })
 }
 
-/// Standard output of a command.
+/// Returns the standard output of a command.
 ///
 /// # Errors
-/// What it said, if it failed.
+/// If it fails, with its error output.
 fn run_in(dir: &Path, command: &mut Command) -> Result<String, String> {
     let ran = ran(command.current_dir(dir));
     if ran.status == 0 { Ok(ran.stdout) } else { Err(ran.stderr) }
@@ -144,7 +144,7 @@ fn json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
-/// All of them, two at a time.
+/// Checks all programs, two at a time.
 fn verify_all(subjects: &[Subject]) -> Vec<Result<Checked, String>> {
     let (next, reports) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -165,18 +165,18 @@ fn verify_all(subjects: &[Subject]) -> Vec<Result<Checked, String>> {
     reports.into_iter().map(|(_, report)| report).collect()
 }
 
-/// Whether a strategy is wrong in silence in a stack that not all have right.
+/// Whether a strategy is wrong without a flag in a shown disagreement.
 fn is_wrong(shown: &Value, strategy: &str) -> bool {
     let of_it = |stack: &&Value| stack["strategy"] == strategy;
     shown["stacks"].as_array().into_iter().flatten().find(of_it).is_some_and(|stack| stack["class"] == "wrong")
 }
 
-/// Whether ours is wrong in silence where not both of the others are.
+/// Whether `dwarf` is wrong without a flag and not both of the other unwinders are.
 fn is_ours_alone(shown: &Value) -> bool {
     is_wrong(shown, "dwarf") && ["elfutils", "libunwind"].iter().any(|other| !is_wrong(shown, other))
 }
 
-/// Whether a place where ours is wrong is one of those that [`WHY`] tells of.
+/// Whether a place where `dwarf` is wrong is one of those explained in [`WHY`].
 fn is_explained(shown: &Value) -> bool {
     let name = |frame: &Value| frame["name"].as_str().unwrap_or_default().to_owned();
     let truth: Vec<String> = shown["truth"].as_array().into_iter().flatten().map(name).collect();
@@ -184,17 +184,17 @@ fn is_explained(shown: &Value) -> bool {
     is_installing || shown["culprit"].as_str().is_some_and(|culprit| culprit.starts_with("__longjmp "))
 }
 
-/// Where the report's shares are not the oracle's, though it gives a verdict.
+/// Differences between the report's and the oracle's shares, if the report gives a verdict.
 fn differences(row: &Row, checked: &Checked) -> Vec<String> {
     let Checked { report, verdict, .. } = checked;
     let complete = number(&report["strategies"]["dwarf"], "complete");
     let of = |strategy, what| number(row.verdicts(strategy), what);
-    // What both others have wrong as well may seem complete.
+    // Stacks that both other unwinders have wrong as well may be reported as complete.
     let right = of("dwarf", "exact") - of("dwarf", "roots_missed");
-    // Go's own table of functions says where its stacks end, in stripped programs too.
+    // Go's own function table says where its stacks end, in stripped programs too.
     let is_go = matches!(row.name.split(',').next(), Some("go" | "cgo"));
     let missed = ["fp", "dwarf"].map(|strategy| of(strategy, "roots_missed"));
-    // Where it sets up its stack, a new thread is known to be one; not yet at the two instructions before.
+    // A new thread is recognised once it sets up its stack, but not at the two instructions before.
     let missed = [missed[0].saturating_sub(checked.new_threads[0]), missed[1].saturating_sub(checked.new_threads[1])];
     let missed = (is_go && missed != [0, 0]).then(|| format!("{}: roots not recognised: {missed:?}", row.name));
     let mut shares = vec![("complete", complete, complete.clamp(right, right + row.wrong("dwarf")))];
@@ -211,13 +211,13 @@ fn differences(row: &Row, checked: &Checked) -> Vec<String> {
     far.chain(missed).collect()
 }
 
-/// Whether the report dares to judge.
+/// Whether the report gives a verdict.
 fn has_verdict(checked: &Checked) -> bool {
     !checked.verdict.contains("No verdict")
 }
 
-/// Check that ours is never wrong in silence, but where libdw and libunwind are too, and that the report's verdict has the
-/// oracle's shares.
+/// Check that `dwarf` is never wrong without a flag unless libdw and libunwind are too, and that the report's verdict
+/// has the oracle's shares.
 #[test]
 fn many_programs_are_never_wrong_alone() {
     let subjects = subjects();
@@ -241,7 +241,7 @@ fn many_programs_are_never_wrong_alone() {
         let shown = row.report["disagreements"].as_array().into_iter().flatten();
         let bad = shown.filter(|shown| is_ours_alone(shown) || is_wrong(shown, "dwarf") && !is_explained(shown));
         faults.extend(bad.map(|shown| format!("{}: wrong at {}, {}", row.name, shown["culprit"], shown["row"])));
-        // A place is shown with the first stack of its kind only: the others of it count here.
+        // A place is shown only with the first stack of its kind; the counts include the others.
         let least = row.wrong("elfutils").min(row.wrong("libunwind"));
         if row.wrong("dwarf") > least {
             faults.push(format!("{}: {} stacks wrong without a flag, another's {least}", row.name, row.wrong("dwarf")));

@@ -1,5 +1,5 @@
-//! Ten real programs under the oracle of `fpprof verify`: ours nearly always exact, and never wrong in silence. The test
-//! also makes the table of `just verify-ten`.
+//! Ten real programs under the oracle of `fpprof verify`: `dwarf` is nearly always exact, and never wrong without a
+//! flag. The test also makes the table of `just verify-ten`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -13,18 +13,18 @@ use std::process::Command;
 use support::{fpprof, number, ran};
 use table::{Table, percent};
 
-/// The least share of exact stacks of ours, per cent of all: how much of a program's start code, which has no call frame
-/// information, is checked depends on the run.
+/// Minimum share of exact `dwarf` stacks, per cent of all. It is lower than [`LEAST_EXACT`] because the share of
+/// checked start code, which has no call frame information, varies between runs.
 const LEAST_EXACT_OF_ALL: f64 = 99.5;
-/// The same of the stacks that do not end at a frame without call frame information.
+/// The same share among stacks that do not end at a frame without call frame information.
 const LEAST_EXACT: f64 = 99.8;
-/// Operations of fio, which does some five million in a second of its own: of fewer, most of what is stepped is its start and
-/// its end, through start-up code of some hundred libraries that has no call frame information.
+/// Number of operations of fio, which does some five million per second on its own. With fewer, most of what is stepped
+/// is its start and its end, in start-up code of some hundred libraries that has no call frame information.
 const OPERATIONS: &str = "--number_ios=400000";
-/// The fewest instructions that say anything about a program.
+/// Minimum number of checked instructions for a meaningful result.
 const LEAST_CHECKED: u64 = 20_000;
 
-/// What gcc compiles.
+/// The source that gcc compiles.
 const SMALL: &str = r"
 static unsigned table[256];
 static void fill(void)
@@ -47,7 +47,7 @@ unsigned crc32(const unsigned char *bytes, unsigned long n)
 }
 ";
 
-/// A program, and how far apart the windows are in which it is checked.
+/// A program, and the distance between its windows.
 struct Subject {
     name: &'static str,
     command: Vec<String>,
@@ -60,7 +60,7 @@ fn subject(name: &'static str, leap: u64, command: &[&str]) -> Subject {
     Subject { name, command, leap }
 }
 
-/// The ten, with what they read in `dir`.
+/// The ten programs, with their input files in `dir`.
 fn subjects(dir: &Path) -> Vec<Subject> {
     let text: String = (0..4000_u32).map(|n| format!("{} line\n", n.wrapping_mul(2_654_435_761) % 100_000)).collect();
     let file = dir.join("text");
@@ -95,7 +95,7 @@ fn subjects(dir: &Path) -> Vec<Subject> {
     ]
 }
 
-/// gcc's compiler proper.
+/// The path of gcc's compiler proper.
 fn compiler() -> String {
     let output = Command::new("gcc").arg("-print-prog-name=cc1").output().expect("gcc is there");
     let path = String::from_utf8(output.stdout).expect("a path of plain characters");
@@ -117,7 +117,7 @@ fn verify(subject: &Subject) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{}: {error}: {}", subject.name, ran.stdout))
 }
 
-/// Check that ours is exact nearly everywhere in ten real programs, and nowhere wrong in silence.
+/// Check that `dwarf` is nearly always exact in ten real programs, and never wrong without a flag.
 #[test]
 fn ten_programs_are_exact() {
     let dir = tempfile::tempdir().expect("a directory");

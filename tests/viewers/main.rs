@@ -1,5 +1,5 @@
-//! Exports read by the programs they are for: the Firefox Profiler's and speedscope's own importers, and the reader of the
-//! OpenTelemetry Collector.
+//! Exports opened in their target programs: the importers of the Firefox Profiler and of speedscope, and the
+//! OpenTelemetry Collector's reader.
 //!
 //! `just viewers` installs them. Go's pprof and inferno are in `tests/live/formats.rs`.
 
@@ -24,7 +24,7 @@ fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// A recording of nbdkit and fio for all tests.
+/// A recording of nbdkit and fio that all tests share.
 fn recording() -> &'static Path {
     static RECORDING: OnceLock<PathBuf> = OnceLock::new();
     RECORDING.get_or_init(|| {
@@ -60,7 +60,7 @@ fn the_firefox_profiler_reads_it() {
     let cli = |args: &[&str]| printed(&mut command(args));
     std::fs::create_dir_all(&sessions).expect("a directory of our own");
     let file = exported("firefox");
-    // It waits half a second for its server to start, which takes longer on a busy machine.
+    // It waits half a second for its server to start, which is too short on a busy machine.
     let is_loaded = (0..30).any(|_| {
         let loaded = ran(&mut command(&["load", file.to_str().expect("UTF-8")])).status == 0;
         if !loaded {
@@ -83,7 +83,7 @@ fn the_firefox_profiler_reads_it() {
     assert!(functions.contains("fio!td_io_queue"), "{functions}");
 }
 
-/// Check that speedscope opens it in a browser, without an error, and lists fio's functions.
+/// Check that speedscope opens the export in a browser, without an error, and lists fio's functions.
 #[test]
 fn speedscope_reads_it() {
     let encoded =
@@ -103,7 +103,7 @@ fn speedscope_reads_it() {
         let found = browser.eval(&look);
         assert_eq!(found, Value::Bool(true), "{text} is not shown; {:?}", browser.errors);
     };
-    // The busiest thread of 40 and more.
+    // The busiest of more than 40 threads.
     shows(&mut browser, "fio (");
     // The table of functions, the hottest first.
     browser.key("3");

@@ -69,7 +69,7 @@ pub(super) fn bar(parts: &[(&str, &str, u64)]) -> Markup {
 mod tests {
     use super::*;
 
-    /// Check that a single file stays visible beside thousands, and the tallest fills the height.
+    /// Check that a single file stays visible next to thousands, and the tallest fills the height.
     #[test]
     fn small_columns_stay_visible() {
         assert_eq!(root_share(0, 5000), 0);

@@ -117,7 +117,7 @@ impl Header {
         let view_box = between(&svg, " viewBox=\"", "\"").ok_or(Error::Layout("viewBox"))?.to_owned();
         let wider = view_box.strip_suffix(&format!(" {old}")).ok_or(Error::Layout("viewBox"))?;
         let wider = format!(" viewBox=\"{wider} {new}\"");
-        // In the order of the file, and the profiled names come last, so that they are not searched.
+        // In the order of the file. Profiled names come after all of these, so each first match is inferno's own.
         let style = self.style(buttons_at, more);
         for (from, to) in [
             (format!(" height=\"{old}\""), format!(" height=\"{new}\"")),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const SMALLEST: u64 = 512;
 /// Points per doubling.
 const STEPS: u32 = 8;
-/// Limit of the curve, whatever stack depth is claimed: the smallest chunk times 2 to this power.
+/// Limit of the curve, whatever depth a stack claims: [`SMALLEST`] times 2 to this power.
 const MOST_DOUBLINGS: u32 = 24;
 
 /// The curve of one process name.

@@ -5,10 +5,10 @@
 //! | `time` | timestamp, µs, UTC | when the interval began |
 //! | `duration_us` | int64 | how long it is |
 //! | `host` | string | name of the machine, `uname -n` |
-//! | `event` | string | the event whose ticks are counted, such as `cpu-clock`; empty for what is of none |
-//! | `counter` | string | what is counted, see [`Counter::name`] |
-//! | `cause` | string | why, for what is lost or discarded; else empty |
-//! | `value` | int64 | how many |
+//! | `event` | string | the event whose ticks are counted, such as `cpu-clock`; empty for counters of no event |
+//! | `counter` | string | name of the counter, see [`Counter::name`] |
+//! | `cause` | string | cause of lost or discarded samples; else empty |
+//! | `value` | int64 | value of the counter |
 
 use super::{UTC, file, int, number, text, time};
 use crate::escape::visible;

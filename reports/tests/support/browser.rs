@@ -1,4 +1,4 @@
-//! A real browser without a window, driven over its own debugging protocol: two pipes, one JSON message after another.
+//! A headless browser, controlled through its debugging protocol: two pipes with JSON messages.
 //!
 //! # Sources
 //! Chrome `DevTools` Protocol, <https://chromedevtools.github.io/devtools-protocol/>; `--remote-debugging-pipe` reads
@@ -11,9 +11,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A browser that says nothing for so long is stuck.
+/// A browser that sends nothing for this long is stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A browser that closes and says nothing for so long is stuck.
+/// A closing browser that sends nothing for this long is stuck.
 const CLOSING: Duration = Duration::from_secs(10);
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
@@ -24,19 +24,19 @@ pub(crate) struct Browser {
     from: Receiver<Value>,
     session: String,
     n_sent: u64,
-    /// What went wrong in the page: exceptions, errors of the console, refusals of its policy.
+    /// Errors in the page: exceptions, console errors, policy violations.
     pub(crate) errors: Vec<String>,
-    /// What the page asked for, itself first.
+    /// The requests of the page, itself first.
     pub(crate) requests: Vec<String>,
     _profile: tempfile::TempDir,
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Its processes write to the profile until it has closed: killed, they would leave some of it behind.
+        // Its processes write to the profile until it has closed: if killed, they would leave files behind.
         let _ = self.to.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         while self.from.recv_timeout(CLOSING).is_ok() {}
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -57,7 +57,7 @@ impl Browser {
     pub(crate) fn start(width: u32, height: u32) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
-        // The shell gives the browser its descriptors 3 and 4, which std cannot.
+        // The shell provides descriptors 3 and 4, which std cannot.
         command.args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"]).arg(program());
         command.args(["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run", "--mute-audio"]);
         command.args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]);
@@ -92,7 +92,7 @@ impl Browser {
         browser
     }
 
-    /// Opens a file and waits until its script is done.
+    /// Opens a file and waits until its script has finished.
     pub(crate) fn open(&mut self, file: &Path) {
         self.navigate(file);
         let ready = "new Promise(done => { const look = () => \
@@ -102,7 +102,7 @@ impl Browser {
         assert_eq!(self.eval(ready), json!(true), "the script did not come to its end: {:?}", self.errors);
     }
 
-    /// Opens a file that does not say when it is ready, and waits until all of it is there.
+    /// Opens a file without a script, and waits until it is loaded.
     pub(crate) fn open_without_script(&mut self, file: &Path) {
         self.navigate(file);
         let ready = "new Promise(done => { const look = () => \
@@ -137,13 +137,13 @@ impl Browser {
         picture["data"].as_str().unwrap().to_owned()
     }
 
-    /// Prefers dark, light, or is paper.
+    /// Emulates dark mode, light mode, or print.
     pub(crate) fn medium(&mut self, medium: &str, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "media": medium, "features": features }));
     }
 
-    /// The value of an expression; a promise is awaited.
+    /// The value of an expression; promises are awaited.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let result = self.call("Runtime.evaluate", params);
@@ -166,7 +166,7 @@ impl Browser {
         self.call("Input.insertText", json!({ "text": text }));
     }
 
-    /// Clicks in the middle of what an expression gives: an element.
+    /// Clicks in the middle of the element that an expression returns.
     pub(crate) fn click(&mut self, element: &str) {
         let at = self.middle(element);
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
@@ -216,7 +216,7 @@ impl Browser {
     }
 }
 
-/// How many pixels a page is wider than a window of this width.
+/// The number of pixels by which a page is wider than a window of this width.
 pub(crate) fn overflow(page: &str, width: u32) -> i64 {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("page.html");

@@ -1,4 +1,4 @@
-//! An analysis for a page, made by hand: two processes, two strategies, a loss.
+//! A handmade analysis for a page: two processes, two strategies, a loss.
 
 use super::profile;
 use fpprof_analysis::Analysis;
@@ -20,7 +20,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// The node of a frame under another; a new one where there is none.
+    /// The node of a frame below another, created if it does not exist.
     pub(crate) fn node(&mut self, parent: Option<u32>, name: &str, origin: Origin, mark: Mark) -> Option<u32> {
         self.push(parent, (name.to_owned(), "program".to_owned()), NodeKind::Frame { origin, mark })
     }
@@ -40,13 +40,14 @@ impl Builder {
         Some(u32::try_from(node).unwrap())
     }
 
-    /// The leaf of a stack with such an end, root first.
+    /// The leaf node of a stack with this end, root first.
     pub(crate) fn stack(&mut self, end: StopReason, frames: &[(&str, Mark)], origin: Origin) -> Option<u32> {
         let root = marker(end).and_then(|name| self.push(None, (name, String::new()), NodeKind::End(end)));
         frames.iter().fold(root, |parent, &(name, mark)| self.node(parent, name, origin, mark))
     }
 
-    /// Samples of a thread: the whole stack by the reference, and what the other strategy makes of it.
+    /// Adds samples of a thread: the whole stack by the reference, and its first `n_other` frames by the other
+    /// strategy.
     pub(crate) fn row(&mut self, thread: u32, whole: &[&str], n_other: usize, samples: u64) {
         let n_missing = whole.len() - n_other;
         let mark = |index: usize| if index < n_missing { Mark::Missing } else { Mark::Same };
@@ -66,7 +67,7 @@ impl Builder {
     }
 }
 
-/// The stacks of two processes, under names that may be hostile.
+/// The stacks of two processes, with names that may be hostile.
 pub(crate) fn stacks(fio: &str, function: &str) -> PairedStacks {
     let mut builder = Builder::default();
     let process = |pid, comm: &str, samples| Process { pid, comm: comm.to_owned(), samples };
@@ -144,12 +145,12 @@ pub(crate) fn analysis_with(fio: &str, function: &str) -> Analysis {
     }
 }
 
-/// The same with names that harm nobody.
+/// [`analysis_with`] harmless names.
 pub(crate) fn analysis() -> Analysis {
     analysis_with("fio", "td_io_queue")
 }
 
-/// Stacks of so many frames in all, each a node of its own, as a large program has them: 40 frames deep.
+/// Stacks with this many nodes in all, 40 frames deep, like those of a large program.
 pub(crate) fn large(n_nodes: u32) -> Analysis {
     let mut analysis = analysis();
     let mut stacks = stacks("fio", "td_io_queue");
@@ -163,7 +164,7 @@ pub(crate) fn large(n_nodes: u32) -> Analysis {
         (random >> 8) % below
     };
     while u32::try_from(stacks.nodes.len()).unwrap() < n_nodes {
-        // A new branch off some older one, down to its leaf.
+        // A new branch from a random older node, down to its leaf.
         let from = next(u32::try_from(stacks.nodes.len()).unwrap());
         let (mut at, depth) = (from, 1 + next(40));
         let mark = if next(3) == 0 { Mark::Missing } else { Mark::Same };

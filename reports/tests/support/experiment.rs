@@ -1,4 +1,4 @@
-//! An experiment, made by hand after the figures of the one that started this project.
+//! A handmade experiment, modelled on real figures.
 
 use super::profile::counts;
 use fpprof_analysis::experiment::{
@@ -7,7 +7,7 @@ use fpprof_analysis::experiment::{
 };
 use std::collections::BTreeMap;
 
-/// What one mode is like; the scatter between rounds is added.
+/// The properties of one mode; the scatter between rounds is added.
 struct Mode {
     label: &'static str,
     tool: Tool,
@@ -24,7 +24,7 @@ struct Mode {
 
 const ROUNDS: [f64; 5] = [1.000, 0.992, 1.007, 0.996, 1.003];
 
-/// IOPS of the command alone.
+/// IOPS of the command without a profiler.
 const IOPS: f64 = 48_200.0;
 
 fn ends([complete, truncated, broken]: [u64; 3]) -> StackEnds {
@@ -128,7 +128,7 @@ fn environment() -> ExperimentEnvironment {
     }
 }
 
-/// The experiment, its aggregates made.
+/// The experiment with its aggregates computed.
 pub(crate) fn experiment() -> Experiment {
     let mode = |label,
                 tool,

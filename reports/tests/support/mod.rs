@@ -1,4 +1,4 @@
-//! Models made by hand, hostile names, and the comparison with golden files.
+//! Handmade models, hostile names, and the comparison with golden files.
 #![expect(dead_code, reason = "every test binary uses a part of it")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what helps a test fails by panicking")]
 
@@ -36,7 +36,7 @@ pub(crate) fn golden(name: &str, got: &[u8]) {
     );
 }
 
-/// What a report function writes.
+/// The output of a report function.
 pub(crate) fn written(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out).unwrap();

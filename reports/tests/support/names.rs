@@ -1,6 +1,6 @@
-//! Names a hostile program might choose for itself, its threads, files and functions.
+//! Names that a hostile program might choose for itself, its threads, files and functions.
 
-/// The corpus; every format must show each of them without obeying it.
+/// The corpus; every format must display each of them without interpreting it.
 pub(crate) const HOSTILE: &[&str] = &[
     "",
     " ",

@@ -1,4 +1,4 @@
-//! A summary and folded stacks, made by hand after a recording of nbdkit + fio.
+//! A handmade summary and folded stacks, modelled on a recording of nbdkit and fio.
 
 use fpprof_analysis::accuracy::{Agreement, Difference, DisputedFunction, Relation};
 use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin};
@@ -83,7 +83,7 @@ fn point(chunk_bytes: u64, complete: u64, mean_copied_bytes: f64) -> ChunkPoint 
     }
 }
 
-/// How `fp` and `dwarf@8192` compare with `dwarf`.
+/// The agreements of `fp` and `dwarf@8192` with `dwarf`.
 fn agreements() -> Vec<Agreement> {
     let function = |name: &str, module: &str, relation, samples| DisputedFunction {
         name: name.to_owned(),
@@ -147,7 +147,7 @@ fn overhead() -> Overhead {
     }
 }
 
-/// What chunks of other sizes would have given.
+/// The results for chunks of other sizes.
 fn chunk_sizes() -> Vec<ChunkNeeds> {
     vec![
         ChunkNeeds {
@@ -201,7 +201,7 @@ fn volume() -> Volume {
     }
 }
 
-/// A summary in which every part has something to say.
+/// A summary in which every part has content.
 pub(crate) fn summary() -> Summary {
     let fp = quality(
         14,
@@ -305,7 +305,7 @@ fn kernel(name: &str) -> FrameLabel {
     frame(name, "[kernel]", Origin::Kernel)
 }
 
-/// `send` down into the kernel.
+/// `send` with its kernel frames.
 fn send() -> Vec<FrameLabel> {
     vec![cfi("send"), kernel("entry_SYSCALL_64"), kernel("do_syscall_64"), kernel("unix_stream_sendmsg")]
 }
@@ -344,7 +344,7 @@ pub(crate) fn dwarf() -> Folded {
     ])
 }
 
-/// The same workload as a frame-pointer profiler sees it without frame pointers.
+/// The same workload, built without frame pointers, as a frame-pointer profiler sees it.
 pub(crate) fn frame_pointers() -> Folded {
     let fp = |name| frame(name, "fio", Origin::FramePointer);
     let wrong = StopReason::Broken(BrokenReason::RaNotExec);

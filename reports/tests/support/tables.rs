@@ -1,4 +1,4 @@
-//! Small models of everything that is told in tables, whose every name is the same one.
+//! Small models of everything that is printed in tables; every name in them is `name`.
 
 use super::profile::counts;
 use fpprof_analysis::audit::{
@@ -15,7 +15,7 @@ use fpprof_analysis::oracle::{
 };
 use fpprof_reports::audit::Audited;
 
-/// What `report --function` tells.
+/// The model of `report --function`.
 pub(crate) fn calls(name: &str) -> Calls {
     let call = |function, amount| Call { function, module: name.to_owned(), amount };
     Calls {
@@ -30,7 +30,7 @@ pub(crate) fn calls(name: &str) -> Calls {
     }
 }
 
-/// What `diff` tells of two recordings.
+/// The model of `diff` for two recordings.
 pub(crate) fn changes(name: &str) -> Changes {
     let shift = |points: f64| Shift {
         before: 100,
@@ -50,7 +50,7 @@ pub(crate) fn changes(name: &str) -> Changes {
     Changes { before: side(), after: side(), functions: vec![change], warnings: vec![name.to_owned()] }
 }
 
-/// What `verify` tells.
+/// The model of `verify`.
 pub(crate) fn verification(name: &str) -> Verification {
     let own = || name.to_owned();
     let some = || counts(&[(name, 1)]);
@@ -100,7 +100,7 @@ pub(crate) fn verification(name: &str) -> Verification {
     }
 }
 
-/// What `audit` tells.
+/// The model of `audit`.
 pub(crate) fn survey(name: &str) -> Survey {
     let functions =
         Functions { total: 60, framed: 20, non_leaf: 50, non_leaf_framed: 20, leaf: 10, ..Functions::default() };
@@ -132,12 +132,12 @@ pub(crate) fn survey(name: &str) -> Survey {
     survey
 }
 
-/// What was audited.
+/// The description of an audit.
 pub(crate) fn audited(name: &str) -> Audited {
     Audited { what: name.to_owned(), date: name.to_owned(), distribution: format!("d{name}") }
 }
 
-/// What `flags` tells.
+/// The model of `flags`.
 pub(crate) fn evaluation(name: &str) -> Evaluation {
     let own = || name.to_owned();
     let of = |complete| StrategyQuality {

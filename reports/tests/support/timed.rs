@@ -1,4 +1,4 @@
-//! Samples by thread and time, made by hand.
+//! Handmade samples by thread and time.
 
 use fpprof_analysis::folded::{Origin, Unit};
 use fpprof_analysis::profile::{
@@ -22,8 +22,8 @@ fn recorded(name: &str) -> ProfileOrigin {
     }
 }
 
-/// Two threads, of which one enters the kernel; a function inlined, and a stack that is truncated. `name` is what the
-/// machine and the programs chose.
+/// Two threads, of which one enters the kernel; an inlined function, and a truncated stack. `name` is the string that
+/// the machine and the programs chose.
 pub(crate) fn profile(name: &str) -> Profile {
     let function = |name: &str, module: &str, line: Option<u32>| Function {
         name: name.to_owned(),

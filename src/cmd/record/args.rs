@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Default for the shortest wait that is sampled. With it a context switch costs 0.2 µs more; if every wait is sampled,
+/// Default for the shortest wait that is sampled. With it a context switch costs 0.2 µs; if every wait is sampled,
 /// 0.5 to 1 µs (`off_cpu_cost`, an example of the collector).
 const DEFAULT_WAIT: &str = "50us";
 

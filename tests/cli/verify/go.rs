@@ -1,10 +1,10 @@
-//! Go, whose run-time library has stacks of its own.
+//! Go, whose run-time library manages its own stacks.
 
 use super::{Program, assert_exact, assert_sound};
 use crate::support::number;
 
-/// Check that goroutines and what runs on the scheduler's stack are judged up to where Go ends their stacks, and that it is said
-/// how often that was: the scheduler runs below a goroutine that it has nothing to do with.
+/// Check that goroutines and what runs on the scheduler's stack are judged up to where Go ends their stacks, and that
+/// the number of such ends is reported: the scheduler runs below an unrelated goroutine.
 #[test]
 fn go_ends_its_stacks_itself() {
     let source = r#"
@@ -34,8 +34,8 @@ fn go_ends_its_stacks_itself() {
     assert!(partly * 10 >= checked, "{partly} of {checked}");
 }
 
-/// Check that stacks that Go moves and jumps back into, when they grow and when a panic ends, are not held for new ones, in
-/// single steps and between leaps, where breakpoints stand in the code that is looked at.
+/// Check that stacks that Go moves and jumps back into, when they grow and when a panic is recovered, are not taken for
+/// new ones, in single steps and between leaps, where the inspected code has breakpoints.
 #[test]
 fn stacks_that_go_moves_are_no_new_ones() {
     let source = include_str!("../../../workloads/many/walk.go");

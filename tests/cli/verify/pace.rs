@@ -1,16 +1,16 @@
-//! Code that repeats in step with the windows or the stride: it is checked in proportion all the same.
+//! Code that repeats in step with the windows or the stride must still be checked in proportion.
 
 use super::{Program, verify};
 use crate::support::number;
 use serde_json::Value;
 
-/// Instructions that were checked in a function.
+/// The number of checked instructions in a function.
 fn checked_in(report: &Value, name: &str) -> u64 {
     let functions = report["functions"].as_array().expect("functions");
     functions.iter().find(|group| group["name"] == name).map_or(0, |group| number(group, "checked"))
 }
 
-/// A program without a C library, `_start: mov $ROUNDS, %ebx; 1: BODY; dec %ebx; jnz 1b`, and then its functions.
+/// A program without a C library: `_start: mov $ROUNDS, %ebx; 1: BODY; dec %ebx; jnz 1b`, followed by its functions.
 fn rounds(rounds: u32, body: &str, functions: &str) -> Program {
     let exit = "mov $60,%eax\n xor %edi,%edi\n syscall";
     let source = format!(
@@ -26,17 +26,17 @@ fn function_of(name: &str, body: &str) -> String {
 }
 
 /// Check that a function that runs at every 50th instruction is checked in proportion if one in 50 instructions is, for
-/// any seed; that the seed is told; and that it gives the same figures again.
+/// any seed; that the seed is reported; and that it reproduces the figures.
 #[test]
 fn what_repeats_with_the_stride_is_met_in_proportion() {
-    // 7 of 50 instructions: 20, call, 7, 20, dec, jnz.
+    // 7 of 50 instructions are in `f`: 20, call, 7, 20, dec, jnz.
     let body = " .rept 20\n nop\n .endr\n call f\n .rept 20\n nop\n .endr";
     let program = rounds(1000, body, &function_of("f", " .rept 6\n nop\n .endr\n ret"));
     let mut seeds = vec![];
     for options in [&[][..], &["--seed", "1"], &["--seed", "2"]] {
         let options = [&["--every", "50"], options].concat();
         let report = program.verify(&options);
-        // 140 of 1,000, with a standard deviation of 11.
+        // 140 of 1,000 expected, with a standard deviation of 11.
         let n = checked_in(&report, "f");
         assert!((80..=200).contains(&n) && number(&report, "checked") >= 999, "{n} of {}", report["checked"]);
         let seed = number(&report["run"], "seed").to_string();
@@ -48,8 +48,8 @@ fn what_repeats_with_the_stride_is_met_in_proportion() {
     assert!(ran.status == 2 && ran.stderr.contains("--leap or --every"), "{}", ran.stderr);
 }
 
-/// Check the same of a function that runs at every 50th call if one in 100 turns, which is as far apart, begins a window;
-/// and that in a long function code far from the last turn is met, too.
+/// Check the same for a function that runs at every 50th call if one in 100 turns, which is the same distance, begins a
+/// window; and that code far from the last turn in a long function is checked, too.
 #[test]
 fn what_repeats_with_the_leap_is_met_in_proportion() {
     let body = " call f\n mov $49,%ebp\n2:\n call g\n dec %ebp\n jnz 2b";
@@ -59,7 +59,7 @@ fn what_repeats_with_the_leap_is_met_in_proportion() {
         let options = ["--leap", "100", "--window", "20", "--seed", seed];
         let report = program.verify(&options);
         let (f, g) = (checked_in(&report, "f"), checked_in(&report, "g"));
-        // 20 of 1,000, with a standard deviation of 3.
+        // 20 of 1,000 expected, with a standard deviation of 3.
         assert!((5..=35).contains(&(f * 1000 / (f + g))), "seed {seed}: {f} beside {g}");
         assert_eq!(number(&report["run"], "seed").to_string(), seed);
     }

@@ -34,8 +34,8 @@ fn coroutines_are_followed() {
     }
 }
 
-/// Check that the stacks of coroutines are told apart which lie side by side in one array, switched by a few instructions
-/// of the program's own, as libraries of coroutines do it; and that nothing is said of a stack that was moved.
+/// Check that coroutine stacks next to each other in one array are distinguished, switched by a few instructions of the
+/// program, as coroutine libraries do it; and that a stack that was moved is not judged.
 #[test]
 fn coroutines_in_one_mapping_are_told_apart() {
     let source = r#"
@@ -80,7 +80,7 @@ fn coroutines_in_one_mapping_are_told_apart() {
     }
 }
 
-/// Check that frames of variable size keep their callers, also where a compiler sets the stack pointer for them.
+/// Check that frames of variable size keep their callers, even if a compiler sets the stack pointer for them.
 #[test]
 fn frames_of_variable_size_are_followed() {
     let source = r"

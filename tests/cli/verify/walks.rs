@@ -1,12 +1,13 @@
-//! The walk by call frame information that runs in the kernel.
+//! The walk by call frame information that also runs in the kernel.
 
 use super::{Program, RECURSION, json, strategy, total, verify};
 use crate::support::number;
 
-/// Check that the kernel's walk gives the true stack at every instruction, or is given up, and that most walks are not.
+/// Check that the kernel's walk gives the true stack or a miss at every instruction, and that most walks are no misses.
 #[test]
 fn walks_by_the_kernels_code_are_never_wrong() {
-    // Static: walks of the dynamic loader are given up, as a rule cannot tell that the loader's entry is the root.
+    // Static, because walks of the dynamic loader are misses: a rule cannot express that the loader's entry is the
+    // root.
     let program = Program::compile("gcc", &["-O1", "-g", "-static", "-fomit-frame-pointer"], "c", RECURSION);
     let path = program.path();
     let ran = verify(&["--strategies", "cfi,dwarf"], &[path.to_str().expect("a path of plain characters")]);

@@ -1,4 +1,4 @@
-//! How the stacks of a program that is linked statically at its addresses end: `outside RECORDING PROGRAM` (x86-64).
+//! Prints how the stacks of a statically linked, position-dependent program end: `outside RECORDING PROGRAM` (x86-64).
 use fpprof_recording::Recording;
 use fpprof_unwind::{Arch, Chunk, Mapping, Module, ModuleId, Regs, Space, Stack, Unwinder};
 use std::{collections::BTreeMap, env, fs};

@@ -1,4 +1,4 @@
-//! Boots a kernel in QEMU and brings out what the guest left.
+//! Boots a kernel in QEMU and retrieves the guest's results.
 
 use crate::kernels::{Arch, Kernel};
 use crate::run::run;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Files of a run.
+/// Files of one run.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) image: PathBuf,
@@ -18,18 +18,18 @@ pub(crate) struct Files {
     pub(crate) results: PathBuf,
 }
 
-/// A process that ends with its owner.
+/// A process that is killed on drop.
 struct Guard(Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Boots, waits for the machine's end, and unpacks what it sent.
+/// Boots, waits for the machine to power off, and unpacks what it sent.
 pub(crate) fn boot(kernel: &Kernel, files: &Files, limit: Duration) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut qemu = command(kernel, files);
@@ -56,7 +56,7 @@ fn command(kernel: &Kernel, files: &Files) -> Command {
     let mut qemu = match kernel.arch {
         Arch::X86_64 => {
             let mut qemu = Command::new("qemu-system-x86_64");
-            // QEMU 7.2 destroys the flags in cmpxchg16b: Linux 6.12 panics in kmalloc.
+            // QEMU 7.2 corrupts the flags in cmpxchg16b: Linux 6.12 panics in kmalloc.
             qemu.args(["-cpu", "max,-cx16"]);
             qemu
         }
@@ -82,7 +82,7 @@ fn command(kernel: &Kernel, files: &Files) -> Command {
     // One thread for all virtual CPUs: with several, QEMU 7.2 may run code that another CPU has just patched, and the
     // guest panics in __schedule (64 CPUs).
     qemu.args(["-accel", "tcg,thread=single"]);
-    // init gets OUT as a variable. A kernel that panics reboots at once, which ends QEMU.
+    // init receives OUT as a variable. A kernel that panics reboots at once, which ends QEMU.
     let line = format!("console={console} loglevel=4 panic=-1 OUT={out}");
     qemu.args(["-nodefaults", "-display", "none", "-no-reboot", "-append", &line]);
     qemu.args(["-smp", &kernel.cpus.to_string(), "-m", &kernel.memory_mib.to_string()]);

@@ -1,30 +1,31 @@
-//! The stacks of the guest's program, which are known.
+//! The known stacks of the guest's program.
 
 use crate::results::Stack;
 use anyhow::{bail, ensure};
 
-/// `known SECONDS chain ROUNDS`, root first.
+/// The chain of `known SECONDS chain ROUNDS`, root first.
 pub(crate) const CHAIN: &[&str] = &[
     "main", "level_1", "level_2", "level_3", "level_4", "level_5", "level_6", "level_7", "level_8", "level_9",
     "level_10", "level_11", "level_12", "burn",
 ];
 
-/// `known SECONDS threads ROUNDS`.
+/// The chain of `known SECONDS threads ROUNDS`.
 pub(crate) const THREADS: &[&str] = &["thread_main", "worker", "burn"];
 
-/// `known SECONDS waits ROUNDS`; what follows is the C library's.
+/// The chain of `known SECONDS waits ROUNDS`; functions of the C library follow.
 pub(crate) const WAITS: &[&str] = &["main", "rest", "nap"];
 
-/// Samples of the program that must have the chain. How many are in the kernel's exec, and when the program starts and
-/// ends, is up to the machine.
+/// Minimum share of the program's samples that have the chain. The shares of exec in the kernel, and of the program's
+/// start and end, depend on the machine.
 const LEAST_PERCENT: u64 = 50;
 
-/// Samples of those in the leaf that may be in its first instructions.
+/// Maximum share of the leaf's samples that may be in its first instructions.
 const MOST_PERCENT_ENTERING: u64 = 2;
 
-/// Check that all stacks with the chain's leaf are exactly the chain, and that most have that leaf; gives how many.
+/// Checks that all stacks with the chain's leaf are exactly the chain, and that most have that leaf; returns their
+/// number.
 ///
-/// By frame pointers, a few may be without the leaf's caller: a function's frame is set up by its first instructions.
+/// With frame pointers, a few may lack the leaf's caller: a function's first instructions set up its frame.
 pub(crate) fn exact(stacks: &[Stack], chain: &[&str], by_frame_pointers: bool) -> anyhow::Result<u64> {
     let Some((leaf, callers)) = chain.split_last() else { bail!("a chain of nothing") };
     let without_caller: Vec<&str> = callers.iter().rev().skip(1).rev().chain([leaf]).copied().collect();
@@ -51,8 +52,8 @@ pub(crate) fn exact(stacks: &[Stack], chain: &[&str], by_frame_pointers: bool) -
     Ok(in_leaf)
 }
 
-/// Check that all stacks with the signing program's leaf are exactly `_start`, `run`, twelve times `level` and `leaf`; gives how
-/// many.
+/// Checks that all stacks with the signing program's leaf are exactly `_start`, `run`, twelve times `level` and `leaf`;
+/// returns their number.
 pub(crate) fn exact_signed(stacks: &[Stack]) -> anyhow::Result<u64> {
     let levels = std::iter::repeat_n("level", SIGNED_LEVELS);
     let whole: Vec<&str> = ["_start", "run"].into_iter().chain(levels).chain(["leaf"]).collect();
@@ -66,7 +67,7 @@ pub(crate) fn exact_signed(stacks: &[Stack]) -> anyhow::Result<u64> {
     Ok(n_in_leaf)
 }
 
-/// Calls of `level` in the signing program.
+/// Number of nested calls of `level` in the signing program.
 const SIGNED_LEVELS: usize = 12;
 
 #[cfg(test)]
@@ -78,7 +79,7 @@ mod tests {
         Stack { comm: "known".to_owned(), functions, weight }
     }
 
-    /// Check that a chain is found whole, whatever is outside of it, and that one with a frame more or less is refused.
+    /// Check that a chain is found whole, whatever is outside it, and that one with a frame more or less is refused.
     #[test]
     fn chains_are_exact() {
         let good = [stack(&["_start", "thread_main", "worker", "burn"], 95), stack(&["execve"], 5)];
@@ -90,7 +91,7 @@ mod tests {
         assert!(exact(&[], THREADS, false).is_err(), "nothing at all");
     }
 
-    /// Check that each stack in the signing program's leaf must be whole, and that there must be some.
+    /// Check that every stack with the signing program's leaf must be whole, and that there must be some.
     #[test]
     fn signed_stacks_are_exact() {
         let whole = |n| [&["_start", "run"][..], &vec!["level"; n], &["leaf"]].concat();
@@ -102,7 +103,7 @@ mod tests {
         assert!(exact_signed(&good[1..]).is_err(), "none in the leaf");
     }
 
-    /// Check that by frame pointers, and by nothing else, a few stacks may be without the leaf's caller.
+    /// Check that only with frame pointers a few stacks may lack the leaf's caller.
     #[test]
     fn few_may_enter_the_leaf() {
         let entering =
@@ -112,7 +113,7 @@ mod tests {
         assert!(exact(&entering(3), THREADS, true).is_err(), "too many");
     }
 
-    /// Check that what a function of the chain calls may follow it.
+    /// Check that functions that the chain calls may follow it.
     #[test]
     fn waits_end_in_the_library() {
         let waits = [stack(&["_start", "main", "rest", "nap", "clock_nanosleep"], 7)];

@@ -1,4 +1,4 @@
-//! What must hold of what a guest left.
+//! Checks of a guest's results.
 
 use crate::chain::{CHAIN, THREADS, WAITS, exact, exact_signed};
 use crate::kernels::Expects;
@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Check {
     pub(crate) name: &'static str,
-    /// Whether it applies to such a kernel.
+    /// Whether the check applies to a kernel with these expectations.
     pub(crate) applies: fn(Expects) -> bool,
-    /// What the table says of it, or what was expected and what came.
+    /// Returns the text for the table, or an error with what was expected and what was found.
     pub(crate) judge: fn(&Results, Expects) -> anyhow::Result<String>,
 }
 
@@ -40,16 +40,16 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "clean", applies: |_| true, judge: clean },
 ];
 
-/// What the rings of all CPUs take at most together where nothing is asked for, and 16 MB for all other maps.
+/// Maximum total size of all CPUs' rings by default, plus 16 MB for all other maps.
 const MOST_MAP_BYTES: u64 = 256_000_000 + 16_000_000;
-/// What the kernel prints when something is wrong with itself.
+/// Kernel messages that indicate a fault of the kernel.
 const KERNEL_FAULTS: [&str; 4] = ["BUG: ", "WARNING: CPU", "Oops: ", "general protection fault"];
 
 fn is_whole(expects: Expects) -> bool {
     expects != Expects::ManyCpus
 }
 
-/// One thread, twelve functions deep.
+/// Checks one thread, twelve functions deep.
 fn chain(results: &Results, step: &str, strategies: &[&str]) -> anyhow::Result<String> {
     results.succeeded(step)?;
     judge(results, step, strategies, CHAIN)
@@ -60,7 +60,7 @@ fn can_walk(expects: Expects) -> bool {
     !matches!(expects, Expects::PerfEvent | Expects::SignedAddresses)
 }
 
-/// One thread as before, walked in the kernel where that is possible, and copied elsewhere, which is said.
+/// Checks one thread in mode `auto`: walked in the kernel if possible, else copied, with a message.
 fn auto(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let (mode, strategies): (_, &[&str]) =
         if can_walk(expects) { ("cfi", &["cfi"]) } else { ("both", &["fp", "dwarf"]) };
@@ -70,8 +70,8 @@ fn auto(results: &Results, expects: Expects) -> anyhow::Result<String> {
     Ok(mode.to_owned())
 }
 
-/// One thread as before, walked in the kernel: walks get to the end, and copied stacks say the same. Frame pointers are
-/// taken beside. Elsewhere the mode is refused.
+/// Checks one thread walked in the kernel: walks are complete, and copied stacks agree. Frame pointers are recorded as
+/// well. On other kernels the mode must be refused.
 fn cfi(results: &Results, expects: Expects) -> anyhow::Result<String> {
     if !can_walk(expects) {
         let Ended { status, stderr, .. } = results.ended("cfi")?;
@@ -93,7 +93,7 @@ fn cfi(results: &Results, expects: Expects) -> anyhow::Result<String> {
     Ok(samples)
 }
 
-/// One thread as before, of a process that must not be dumped: no stack is copied, and the chain is there all the same.
+/// Checks one thread of an undumpable process: no stack is copied, but the chain is recorded.
 fn private(results: &Results, _: Expects) -> anyhow::Result<String> {
     results.succeeded("private")?;
     let report = results.report("private", &["--strategies", "fp"])?;
@@ -105,7 +105,8 @@ fn private(results: &Results, _: Expects) -> anyhow::Result<String> {
     Ok(withheld.to_string())
 }
 
-/// The agent stores what it records, counts every tick, and outlives a reload that asks for what this kernel may not have.
+/// Checks that the agent stores what it records, counts every tick, and survives a reload that requests something this
+/// kernel may not support.
 fn agent(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let Ended { stderr, .. } = results.succeeded("agent")?;
     let metrics = results.text("agent", "metrics")?;
@@ -138,7 +139,8 @@ fn agent(results: &Results, expects: Expects) -> anyhow::Result<String> {
     Ok(stored.to_string())
 }
 
-/// A program that signs its return addresses: `_start` < `run` < twelve times `level` < `leaf`, which has no frame record.
+/// Checks a program that signs its return addresses: `_start` < `run` < twelve times `level` < `leaf`, which has no
+/// frame record.
 fn signed(results: &Results, _: Expects) -> anyhow::Result<String> {
     let mut samples = 0;
     for (step, strategy) in [("signed-fp", "fp"), ("signed-both", "fp"), ("signed-both", "dwarf")] {
@@ -150,14 +152,14 @@ fn signed(results: &Results, _: Expects) -> anyhow::Result<String> {
     Ok(samples.to_string())
 }
 
-/// Four threads.
+/// Checks four threads.
 fn threads(results: &Results, step: &str) -> anyhow::Result<String> {
     results.succeeded(step)?;
     judge(results, step, &["fp", "dwarf"], THREADS)
 }
 
-/// Four threads, of which the kernel knows where their stacks end: no more is copied than there is of them. Perf events
-/// copy what they are asked for.
+/// Checks four threads whose stack ends the kernel knows: copies do not go beyond them. With perf events the requested
+/// size is copied.
 fn threads_with_ends(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let found = threads(results, "attach")?;
     if expects != Expects::PerfEvent {
@@ -187,7 +189,7 @@ fn judge(results: &Results, step: &str, strategies: &[&str], chain: &[&str]) -> 
     Ok(format!("{samples}"))
 }
 
-/// Check that every tick is accounted for, and that there are samples.
+/// Checks that every tick is accounted for, and that there are samples.
 fn balance(report: &Value) -> anyhow::Result<()> {
     let [fired, recorded, skipped, dropped] =
         ["fired", "recorded", "skipped", "dropped"].map(|key| number(report, key));
@@ -204,7 +206,7 @@ fn balance(report: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stacks of the program that reached their root, by call frame information.
+/// Number of the program's complete stacks, by call frame information.
 fn complete(report: &Value) -> anyhow::Result<u64> {
     let processes = report.get("processes").and_then(Value::as_array).context("no `processes` in the report")?;
     let known = processes.iter().filter(|process| process.get("comm").and_then(Value::as_str) == Some("known"));
@@ -231,7 +233,7 @@ fn off_cpu(results: &Results, expects: Expects) -> anyhow::Result<String> {
     Ok(number(&report, "recorded")?.to_string())
 }
 
-/// The guest's own report, whose files are parsed in a process without privileges, finds what this machine's does.
+/// Checks that the guest's own report, whose files are parsed in a process without privileges, equals this machine's.
 fn report(results: &Results, _: Expects) -> anyhow::Result<String> {
     let theirs: Value = serde_json::from_str(&results.succeeded("report")?.stdout).context("parsing the report")?;
     let ours = results.report("both", &["--strategies", "dwarf"])?;
@@ -240,7 +242,7 @@ fn report(results: &Results, _: Expects) -> anyhow::Result<String> {
     Ok(theirs.to_string())
 }
 
-/// What doctor says of eBPF and of waits is what `record` then did, and of the rest what is known of the kernel.
+/// Checks doctor's output: on eBPF and on waits it must match what `record` did, and else what is known of the kernel.
 fn doctor(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let said = results.succeeded("doctor")?.stdout;
     let row = |name: &str| {
@@ -281,7 +283,7 @@ fn used_collector(results: &Results) -> anyhow::Result<String> {
     Ok(used.context("no collector in the report")?.to_owned())
 }
 
-/// The default uses what the kernel is expected to allow, and where that is not eBPF says so in one line.
+/// Checks that the default uses the expected collector, and prints one line if that is not eBPF.
 fn collector(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let said = results.succeeded("both")?.stderr;
     let used = used_collector(results)?;
@@ -297,7 +299,7 @@ fn collector(results: &Results, expects: Expects) -> anyhow::Result<String> {
     Ok(used)
 }
 
-/// Without -v nothing of libbpf's own log is printed, whatever happens.
+/// Checks that without -v nothing of libbpf's own log is printed, whatever happens.
 fn quiet(results: &Results, expects: Expects) -> anyhow::Result<String> {
     for step in steps(expects) {
         let said = results.ended(step.name)?.stderr;
@@ -312,7 +314,7 @@ fn quiet(results: &Results, expects: Expects) -> anyhow::Result<String> {
     Ok("ok".to_owned())
 }
 
-/// Perf events take at most 65,528 bytes of stack: a config for more is met as far as it goes, which is said.
+/// Checks that with perf events a request for more than 65,528 bytes of stack is reduced to that, with a message.
 fn clamp(results: &Results, _: Expects) -> anyhow::Result<String> {
     let said = results.succeeded("dwarf")?.stderr;
     let report = results.report("dwarf", &["--strategies", "dwarf"])?;
@@ -322,7 +324,7 @@ fn clamp(results: &Results, _: Expects) -> anyhow::Result<String> {
     Ok("ok".to_owned())
 }
 
-/// The kernel memory of all maps of the recorder, and of its rings of process events.
+/// Checks the kernel memory of all maps of the recorder, and of its rings of process events.
 fn rings(results: &Results, _: Expects) -> anyhow::Result<String> {
     let (maps, events) =
         (map_bytes(&results.text("both", "fdinfo")?)?, event_ring_bytes(&results.text("both", "maps")?)?);
@@ -332,7 +334,7 @@ fn rings(results: &Results, _: Expects) -> anyhow::Result<String> {
     Ok(format!("{} MB", total / 1_000_000))
 }
 
-/// What the rings of perf events among a process's mappings take.
+/// Total size of the perf event rings among a process's mappings, in bytes.
 fn event_ring_bytes(maps: &str) -> anyhow::Result<u64> {
     let rings = maps.lines().filter(|line| line.contains("[perf_event]"));
     rings
@@ -344,7 +346,7 @@ fn event_ring_bytes(maps: &str) -> anyhow::Result<u64> {
         .sum()
 }
 
-/// What the maps among a process's open files take, each once.
+/// Total size of the maps among a process's open files, each counted once, in bytes.
 fn map_bytes(fdinfo: &str) -> anyhow::Result<u64> {
     let mut maps = BTreeMap::new();
     let mut bytes = 0;
@@ -358,7 +360,7 @@ fn map_bytes(fdinfo: &str) -> anyhow::Result<u64> {
     Ok(maps.values().sum())
 }
 
-/// Nothing is left in the kernel, and no process.
+/// Checks that no kernel object and no process is left.
 fn clean(results: &Results, _: Expects) -> anyhow::Result<String> {
     let (before, after) = (results.succeeded("before")?.stdout, results.succeeded("after")?.stdout);
     ensure!(before == after, "expected as many BPF objects after as before:\n{before}got:\n{after}");
@@ -380,7 +382,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Check that a tick too many, one too few, and a recording without samples are refused.
+    /// Check that one tick too many, one too few, and a recording without samples are refused.
     #[test]
     fn balances_are_exact() {
         let report = |fired, recorded| json!({"fired": fired, "recorded": recorded, "skipped": 3, "dropped": 1, "lost": {"ring_full": 2}});
@@ -390,7 +392,7 @@ mod tests {
         }
     }
 
-    /// Check that complete stacks are those of all processes of that name, and of no other.
+    /// Check that complete stacks are summed over all processes of that name only.
     #[test]
     fn complete_stacks() {
         let process = |comm: &str, complete| json!({"comm": comm, "strategies": {"dwarf": {"complete": complete}}});
@@ -406,7 +408,7 @@ mod tests {
         assert_eq!(map_bytes("pos:\t0\n").expect("none"), 0);
     }
 
-    /// Check that rings of perf events are told from other mappings.
+    /// Check that rings of perf events are distinguished from other mappings.
     #[test]
     fn rings_of_events() {
         let maps = "7f00-7f80 rw-s 00000000 00:0e 1 anon_inode:[perf_event]\n1000-2000 r-xp 0 0:0 0 /bin/true\n";

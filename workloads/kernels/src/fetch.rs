@@ -1,5 +1,5 @@
-//! Fetches kernels from Debian's mirror by apt, with lists and a cache of its own: nothing is installed, and apt's state
-//! on this machine stays as it is.
+//! Fetches kernels from Debian's mirror with apt, using separate lists and a separate cache: nothing is installed, and
+//! apt's state on this machine does not change.
 
 use crate::kernels::Kernel;
 use crate::run::{output, run};
@@ -11,15 +11,15 @@ use walkdir::WalkDir;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// What was fetched for a kernel.
+/// The files fetched for a kernel.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub(crate) image: PathBuf,
-    /// The shell and tools of the guest, linked statically.
+    /// The guest's shell and tools, linked statically.
     pub(crate) busybox: PathBuf,
 }
 
-/// The kernel's files, fetched unless they are there.
+/// The kernel's files, fetched unless they exist.
 pub(crate) fn fetched(kernel: &Kernel, mirror: &str, dir: &Path) -> anyhow::Result<Fetched> {
     let dir = dir.join("images").join(format!("{}-{}", kernel.suite, kernel.package));
     let fetched = Fetched { image: dir.join("vmlinuz"), busybox: dir.join("busybox") };
@@ -60,7 +60,7 @@ fn fetch(kernel: &Kernel, mirror: &str, work: &Path, fetched: &Fetched) -> anyho
     Ok(fs::remove_dir_all(&work)?)
 }
 
-/// The packages of the newest kernel of this kind. Since 7.x an image's package only depends on the one that holds it.
+/// The packages of the newest kernel of this kind. Since 7.x an image's package is empty and depends on the real one.
 fn packages(kernel: &Kernel, config: &Path) -> anyhow::Result<Vec<String>> {
     let only_needed = ["recommends", "suggests", "conflicts", "breaks", "replaces", "enhances"];
     let mut command = apt("apt-cache", config);
@@ -77,13 +77,13 @@ fn packages(kernel: &Kernel, config: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// What is said here comes after this machine's own configuration: proxies hold, hooks do not.
+/// These settings come after this machine's own configuration: its proxies apply, its hooks do not.
 fn write_config(kernel: &Kernel, mirror: &str, work: &Path) -> anyhow::Result<PathBuf> {
     let arch = kernel.arch.debian();
     let sources = work.join("sources.list");
     let line = |suite: &str| format!("deb [arch={arch} signed-by={KEYRING}] {mirror} {suite} main\n");
     let suite = kernel.suite;
-    // Backports hold kernels, but no busybox.
+    // Backports have kernels, but no busybox.
     let base = suite.strip_suffix("-backports").map(line).unwrap_or_default();
     fs::write(&sources, line(suite) + &base)?;
     let config = work.join("apt.conf");

@@ -1,4 +1,4 @@
-//! What the guest's memory file system holds.
+//! The content of the guest's memory file system.
 
 use crate::kernels::{Arch, Expects, Kernel};
 use crate::run::run;
@@ -15,7 +15,7 @@ use walkdir::WalkDir;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/guest");
 
-/// Fills the folder `root` and packs it into a file.
+/// Fills the directory `root` and packs it into a file.
 pub(crate) fn build(kernel: &Kernel, fpprof: &Path, busybox: &Path, root: &Path, packed: &Path) -> anyhow::Result<()> {
     for folder in ["bin", "dev", "out", "proc", "steps", "sys", "tmp"] {
         fs::create_dir_all(root.join(folder))?;
@@ -47,7 +47,7 @@ pub(crate) fn build(kernel: &Kernel, fpprof: &Path, busybox: &Path, root: &Path,
     pack(root, packed)
 }
 
-/// Puts the shared libraries a program needs, and those that they need, where its interpreter looks for them.
+/// Copies the shared libraries of a program, and their dependencies, to where its interpreter looks for them.
 fn add_libraries(program: &Path, arch: Arch, root: &Path) -> anyhow::Result<()> {
     let mut files = vec![program.to_owned()];
     while let Some(file) = files.pop() {
@@ -80,7 +80,7 @@ fn library(arch: Arch, name: &Path) -> anyhow::Result<PathBuf> {
     found.with_context(|| format!("fpprof needs {} for {}: not found", name.display(), arch.debian()))
 }
 
-/// Whether it was not there.
+/// Copies a library unless it exists; returns whether it was copied.
 fn copy_library(source: &Path, target: &Path) -> anyhow::Result<bool> {
     if target.exists() {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! The kernels that are booted.
+//! The kernels to boot.
 
 /// A processor architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,26 +7,26 @@ pub(crate) enum Arch {
     Aarch64,
 }
 
-/// What the kernel is expected to allow.
+/// The features that a kernel is expected to support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expects {
-    /// Everything, with eBPF.
+    /// All features, with eBPF.
     Ebpf,
-    /// The same, with stack ends from `/proc`.
+    /// As [`Self::Ebpf`], with stack ends from `/proc`.
     Realtime,
-    /// As [`Self::Ebpf`], with return addresses that programs may sign.
+    /// As [`Self::Ebpf`], with programs that may sign return addresses.
     SignedAddresses,
-    /// Samples by perf events only; the default falls back to them.
+    /// Samples by perf events only, to which the default falls back.
     PerfEvent,
-    /// As [`Self::Ebpf`], on many CPUs: only what their number changes is looked at.
+    /// As [`Self::Ebpf`], on many CPUs: only what depends on their number is checked.
     ManyCpus,
 }
 
-/// A kernel of Debian's and the machine it runs on.
+/// A Debian kernel and its machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) name: &'static str,
-    /// Debian's suite, and the package there that depends on its newest kernel.
+    /// Debian's suite, and the package in it that depends on its newest kernel.
     pub(crate) suite: &'static str,
     pub(crate) package: &'static str,
     pub(crate) arch: Arch,
@@ -64,7 +64,7 @@ pub(crate) const KERNELS: &[Kernel] = &[
 ];
 
 impl Arch {
-    /// Debian's name.
+    /// Debian's name of the architecture.
     pub(crate) fn debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
@@ -72,7 +72,7 @@ impl Arch {
         }
     }
 
-    /// Options of the compiler that only it has: return addresses are signed.
+    /// Compiler options specific to the architecture: return addresses are signed.
     pub(crate) fn compiler_options(self) -> &'static [&'static str] {
         match self {
             Self::X86_64 => &[],
@@ -80,7 +80,7 @@ impl Arch {
         }
     }
 
-    /// What the names of its compiler and `strip` begin with.
+    /// Prefix of the architecture's compiler and `strip`.
     pub(crate) fn tool_prefix(self) -> &'static str {
         match self {
             Self::X86_64 => "",
@@ -88,7 +88,7 @@ impl Arch {
         }
     }
 
-    /// Where its shared libraries may lie.
+    /// Directories in which its shared libraries may be.
     pub(crate) fn library_folders(self) -> &'static [&'static str] {
         match self {
             Self::X86_64 => &["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"],

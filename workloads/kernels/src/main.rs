@@ -1,9 +1,9 @@
-//! Boots kernels of several Debian releases in QEMU, emulated, and checks `fpprof` in each: whether it records, by which
-//! collector, whether every tick is accounted for, whether the stacks of a program are those it has, and whether nothing
-//! is left behind.
+//! Boots kernels of several Debian releases in QEMU, emulated, and checks `fpprof` in each: whether it records, by
+//! which collector, whether every tick is accounted for, whether a program's stacks are the known ones, and whether
+//! nothing is left behind.
 //!
-//! The guest's whole file system is in memory and made here; results come out through a serial port and are judged on
-//! this machine. Counts and verdicts are what is looked at: times mean nothing in an emulator.
+//! The guest's whole file system is generated and in memory; results are sent through a serial port and judged on this
+//! machine. Only counts and verdicts are checked: times mean nothing in an emulator.
 #![forbid(unsafe_code)]
 
 mod boot;
@@ -52,7 +52,7 @@ struct Args {
     limit: u64,
 }
 
-/// The arguments, with what was left out.
+/// The arguments with defaults filled in.
 #[derive(Debug)]
 struct Config {
     fpprof: PathBuf,
@@ -64,7 +64,7 @@ struct Config {
 
 impl Config {
     fn new(args: &Args) -> anyhow::Result<Self> {
-        // This program is in `release`, or another profile's folder, of the target directory.
+        // This program is in the folder of a cargo profile, such as `release`, in the target directory.
         let this = std::env::current_exe()?;
         let target = this.ancestors().nth(2).context("this program has no target directory")?;
         let or_there = |given: &Option<PathBuf>, usual: &str| given.clone().unwrap_or_else(|| target.join(usual));
@@ -97,7 +97,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(if rows.iter().all(Row::is_good) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Everything about one kernel. What fails is told in its row: the others are still to be booted.
+/// Boots and checks one kernel. An error goes to its row, so that the other kernels are still booted.
 fn check(kernel: &Kernel, config: &Config) -> Row {
     let dir = config.dir.join("runs").join(kernel.name);
     let results = Results { fpprof: config.fpprof.clone(), root: dir.join("root"), dir: dir.join("results") };

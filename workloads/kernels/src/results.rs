@@ -1,4 +1,4 @@
-//! What the guest left: how each step ended, what it printed, and its recording as fpprof on this machine reads it.
+//! The guest's results: how each step ended, what it printed, and its recording as read by fpprof on this machine.
 
 use crate::run::output;
 use anyhow::{Context as _, ensure};
@@ -7,16 +7,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the results of a guest lie, and what reads its recordings.
+/// The directories of a guest's results, and the fpprof that reads its recordings.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) fpprof: PathBuf,
-    /// The guest's files, in which modules are looked for.
+    /// The guest's files, in which modules are searched.
     pub(crate) root: PathBuf,
     pub(crate) dir: PathBuf,
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: i32,
@@ -35,14 +35,14 @@ pub(crate) struct Stack {
 }
 
 impl Results {
-    /// How a step ended, well or not.
+    /// The outcome of a step, successful or not.
     pub(crate) fn ended(&self, step: &str) -> anyhow::Result<Ended> {
         let status = self.text(step, "status")?;
         let status = status.trim().parse().with_context(|| format!("{step}: the status {status:?}"))?;
         Ok(Ended { status, stdout: self.text(step, "stdout")?, stderr: self.text(step, "stderr")? })
     }
 
-    /// How a step ended that must succeed.
+    /// The outcome of a step that must succeed.
     pub(crate) fn succeeded(&self, step: &str) -> anyhow::Result<Ended> {
         let ended = self.ended(step)?;
         ensure!(
@@ -54,7 +54,7 @@ impl Results {
         Ok(ended)
     }
 
-    /// A file that a step left.
+    /// The content of a file that a step wrote.
     pub(crate) fn text(&self, step: &str, file: &str) -> anyhow::Result<String> {
         let path = self.dir.join(step).join(file);
         let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -85,8 +85,8 @@ impl Results {
     }
 }
 
-/// A folded line: the name, frames from the root, a blank, the weight. Kernel frames end in `_[k]`, those found by a frame
-/// pointer where that is not the rule in `_[fp]`.
+/// Parses a folded line: the name, frames from the root, a blank, the weight. Kernel frames end in `_[k]`, those found
+/// by a frame pointer against the rule in `_[fp]`.
 fn stack(line: &str) -> anyhow::Result<Stack> {
     let (frames, weight) = line.rsplit_once(' ').with_context(|| format!("the folded line {line:?}"))?;
     let mut frames = frames.split(';');
@@ -102,7 +102,7 @@ pub(crate) fn tail(text: &str, lines: usize) -> String {
     all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
 }
 
-/// Reads a file's text; of one that is not there, nothing.
+/// Reads a file's text; empty if it does not exist.
 pub(crate) fn text_or_nothing(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
@@ -111,7 +111,7 @@ pub(crate) fn text_or_nothing(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// Check that a folded line is taken apart, without what the kernel did.
+    /// Check that a folded line is parsed, without kernel frames.
     #[test]
     fn folded_lines() {
         let expected =

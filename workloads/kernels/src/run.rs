@@ -1,14 +1,14 @@
-//! Running tools.
+//! Runs tools.
 
 use anyhow::{Context as _, ensure};
 use std::process::{Command, Stdio};
 
-/// Runs a tool to its end, which must be a good one.
+/// Runs a tool, which must succeed.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     output(command).map(drop)
 }
 
-/// Runs a tool to its end, which must be a good one; gives what it printed.
+/// Runs a tool, which must succeed; returns its stdout.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ended = command.stdin(Stdio::null()).output().with_context(|| format!("starting {name}"))?;

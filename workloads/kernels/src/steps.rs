@@ -1,8 +1,8 @@
-//! What is run in the guest, each step by a shell in a folder of its own.
+//! The steps run in the guest, each by a shell in its own directory.
 
 use crate::kernels::Expects;
 
-/// A script; what it leaves is in a folder of its name.
+/// A script; its results are in a directory of its name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
@@ -11,7 +11,7 @@ pub(crate) struct Step {
 
 const BEFORE: Step = Step { name: "before", script: "bpf_objects" };
 
-/// The kernel takes BPF objects apart in its own time.
+/// Polls, because the kernel frees BPF objects asynchronously.
 const AFTER: Step = Step {
     name: "after",
     script: "for try in 1 2 3 4 5 6 7 8 9 10; do
@@ -78,7 +78,7 @@ const MANY_CPUS: &[Step] = &[Step {
         sh -c 'cat /proc/$PPID/fdinfo/* >fdinfo; cat /proc/$PPID/maps >maps; known 60 chain 120000; true'",
 }];
 
-/// The steps for a kernel that is expected to allow this.
+/// The steps for a kernel with these expectations.
 pub(crate) fn steps(expects: Expects) -> impl Iterator<Item = &'static Step> {
     let (steps, more): (&[Step], &[Step]) = match expects {
         Expects::Ebpf | Expects::Realtime | Expects::PerfEvent => (EVERYTHING, &[]),

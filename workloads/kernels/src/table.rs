@@ -1,19 +1,19 @@
-//! What is printed.
+//! The printed table.
 
 use crate::checks::CHECKS;
 use crate::kernels::Kernel;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A kernel and what was found.
+/// A kernel and its results.
 #[derive(Debug)]
 pub(crate) struct Row {
     name: &'static str,
     pub(crate) release: String,
     cells: BTreeMap<&'static str, String>,
-    /// Checks that failed, and what was expected and what came.
+    /// Failed checks, with what was expected and what was found.
     failures: Vec<(&'static str, String)>,
-    /// The end of what the guest printed.
+    /// The end of the guest's console output.
     pub(crate) console: String,
     pub(crate) seconds: u64,
 }
@@ -24,7 +24,7 @@ impl Row {
         Self { name: kernel.name, release: "–".to_owned(), cells, failures, console: String::new(), seconds: 0 }
     }
 
-    /// Notes what a check found.
+    /// Records the result of a check.
     pub(crate) fn cell(&mut self, check: &'static str, found: anyhow::Result<String>) {
         let cell = match found {
             Ok(cell) => cell,
@@ -42,11 +42,11 @@ impl Row {
     }
 }
 
-/// What failed, and the end of the guest's console.
+/// The failed checks, and the end of the guest's console output.
 pub(crate) fn details(row: &Row) -> String {
     let mut text = String::new();
     for (check, failure) in &row.failures {
-        // Writing to a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{}: {check}: {}", row.name, failure.trim_end().replace('\n', "\n    "));
     }
     if !row.is_good() && !row.console.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn details(row: &Row) -> String {
     text
 }
 
-/// A line for each kernel, a column for each check; `–` where a check does not apply or could not be made.
+/// One line per kernel, one column per check; `–` if a check does not apply or was impossible.
 pub(crate) fn table(rows: &[Row]) -> String {
     let checks: Vec<&str> = ["boot"].into_iter().chain(CHECKS.iter().map(|check| check.name)).collect();
     let head = ["kernel", "release"].into_iter().chain(checks.iter().copied()).chain(["seconds"]);
