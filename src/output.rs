@@ -304,8 +304,8 @@ pub(crate) fn private_directory(path: &Path, parents: bool) -> io::Result<()> {
 /// pipe's reader until `stop` is set.
 ///
 /// # Errors
-/// If another user may have put it, or a link to it, there: they would read what is written, or choose
-/// where it goes. If it cannot be opened.
+/// If another user may have put it, or a link to it, there: they would read what is written, or choose where it goes.
+/// If it cannot be opened.
 fn open_special(place: &Place, stop: Option<&StopFlag>) -> anyhow::Result<Option<File>> {
     let path = place.path();
     let Ok(named) = place.stat(false) else { return Ok(None) };

@@ -109,6 +109,7 @@ impl Builder<'_> {
         };
         let finished = dir.join(MADE);
         let (noted, digest) = (dir.join(Files::FILE), sources.digest.clone());
+        // Builds by versions that recorded no files are kept; their digest is recorded from now on.
         if Store::read::<Made>(&finished).is_some_and(|before| before == made) {
             match Store::read::<Files>(&noted) {
                 Some(files) if files.digest == digest => return Ok(false),
@@ -137,6 +138,7 @@ impl Builder<'_> {
             self.link(&made.link, &dir, &objects, layout, seed)?;
         }
         Store::write(&noted, &Files { digest, since_build })?;
+        // Written last, since it marks the build as finished.
         Store::write(&finished, &made)?;
         Ok(false)
     }

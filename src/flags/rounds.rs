@@ -39,6 +39,7 @@ pub(super) fn round(
     let n = manifest.binaries();
     let mut order: Vec<(usize, u32)> =
         (0..arms.len()).flat_map(|arm| (0..n).map(move |binary| (arm, binary))).collect();
+    // Every program and round has an order of its own, which a repeated run reproduces.
     let name_seed = program.name.bytes().fold(0_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let seed = manifest.seed ^ name_seed ^ u64::from(round).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     fastrand::Rng::with_seed(seed).shuffle(&mut order);

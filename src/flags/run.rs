@@ -111,6 +111,7 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
             plan.missing.push(format!("program {}: none of its compilers is installed", program.name));
             continue;
         }
+        // A closure, so that an error leaves out only this program.
         let built = (|| {
             let sources = Sources {
                 dirs: sources(builder.store, &manifest.here, program)?,

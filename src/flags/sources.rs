@@ -110,6 +110,7 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
     fs::write(dir.join("Cargo.toml"), manifest)
         .and_then(|()| fs::write(dir.join("src/lib.rs"), ""))
         .context("writing")?;
+    // `cargo metadata` downloads the crates without building them.
     let output = Command::new("cargo")
         .args(["metadata", "--format-version", "1", "--quiet"])
         .current_dir(&dir)

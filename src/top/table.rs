@@ -109,6 +109,7 @@ pub(crate) fn count(folded: &Folded, quality: Option<&Quality>) -> Counts {
     };
     let mut rows: Vec<(OwnedKey, Count)> = counts.into_iter().map(|(key, count)| (owned(key), count)).collect();
     rows.sort_unstable_by(|(a, x), (b, y)| (y.own, y.total).cmp(&(x.own, x.total)).then_with(|| a.cmp(b)));
+    // Only own samples add up: a sample counts in the totals of several functions.
     let rest: u64 = rows.iter().skip(MAX_ROWS).map(|(_, count)| count.own).sum();
     rows.truncate(MAX_ROWS);
     if rest > 0 {

@@ -90,6 +90,7 @@ impl Stepper {
         };
         thread.under_way = Some(UnderWay { flow, has_signal: false, is_running: true });
         thread.stepped(after, breakpoints, *pid, maps, counts);
+        // The registers are written back only when the thread is resumed.
         thread.is_moved = true;
         counts.turns_passed = counts.turns_passed.saturating_add(1);
         self.schedule.turned();

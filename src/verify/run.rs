@@ -53,6 +53,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
     let mut tally = Tally::new(&options.strategies, options.wanted);
     let resolver = FileModules::new();
     loop {
+        // The checker is built from a snapshot of the mappings, and again whenever executable ones change.
         let (timeline, meta) = (stepper.history.timeline(), stepper.history.meta());
         let modules = ModuleTable::new(&timeline, &meta, &resolver);
         let mut checker = Checker::new(&timeline, &modules, stepper.history.pid(), &options.strategies);

@@ -147,6 +147,7 @@ impl Stepper {
                 continue;
             };
             self.turn = tid;
+            // A quantum, since a thread that spins on a lock would otherwise keep its holder from running.
             for _ in 0..QUANTUM {
                 if self.is_dirty {
                     self.reread_maps()?;
@@ -266,6 +267,7 @@ impl Stepper {
             self.breakpoints.take_away(ip)?;
         }
         resume(tid, signal)?;
+        // While its breakpoint is removed, no other thread may run, so this one is waited for even if it blocks.
         let may_block = !has_breakpoint && (flow == Flow::Syscall || signal.is_some());
         let goes_on = self.wait_for(tid, may_block)?;
         if has_breakpoint && self.lifted.is_none() {

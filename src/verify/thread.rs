@@ -95,6 +95,7 @@ impl Thread {
         }
         self.is_repeating = flow == Flow::Other && after.ip() == before.ip() && after.sp() == before.sp();
         match flow {
+            // A call that has not pushed its return address was not executed.
             Flow::Call { return_address } if before.sp().checked_sub(8) == Some(after.sp()) => {
                 counts.calls = counts.calls.saturating_add(1);
                 self.shadow.called(return_address, after.sp());

@@ -22,6 +22,7 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
         let is_ours = FileType::from_raw_mode(stdin.st_mode) == FileType::Socket;
         anyhow::ensure!(is_ours, "{WORKER} is reserved for fpprof itself: unset it");
         connect();
+        // Limits come first: after confinement they can no longer be set.
         limit(Resource::As, max_address_space())?;
         if !files.goes_on {
             limit_cpu()?;
@@ -39,6 +40,7 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
     }
     let (mut worker, socket) = start(std::env::args_os().skip(1), |_| ())?;
     let served = serve(&socket, files, &mut || None);
+    // A worker that still waits for an answer sees the end of the connection.
     drop(socket);
     let status = worker.wait().context("cannot wait for the process without privileges")?;
     served.context("cannot answer the process without privileges")?;

@@ -14,7 +14,8 @@ use std::io::{self, Write};
 /// Column at which prose begins.
 const INDENT: usize = 10;
 
-/// Writes a survey: what was audited, the figures of all files together, packages by their usage of frame pointers, outliers, files.
+/// Writes a survey: what was audited, the figures of all files together, packages by their usage of frame pointers,
+/// outliers, files.
 ///
 /// # Errors
 /// If the writer fails.

@@ -238,6 +238,7 @@ fn slow_down<'a>(experiment: &Experiment, row: &'a ExperimentRow) -> &'a Measure
 /// The most slow-downs listed one by one; of more, only the smallest and the largest.
 const MAX_LISTED: usize = 3;
 
+/// The measured slow-downs, or the smallest and the largest of many, and the effect that was detectable otherwise.
 fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     let by = experiment.metric.as_ref().map_or("wall time", |metric| metric.name.as_str());
     let ratios: Vec<_> = experiment

@@ -83,6 +83,7 @@ pub fn rejected(body: &[u8]) -> Option<(u64, String)> {
 /// Samples of a process by event, then by (thread, stack).
 type ByEvent<'p> = BTreeMap<u32, BTreeMap<(u32, u32), Vec<&'p ProfileSample>>>;
 
+/// Groups samples by process and control group, event, thread and stack. `first` goes into the ids of the profiles.
 fn encode(profile: &Profile, first: usize) -> ProfilesData {
     let mut tables = Dictionary::new(profile);
     let representatives = representatives(profile);

@@ -62,6 +62,7 @@ fn by_frame_pointers(case: &Case<'_>) -> Option<String> {
     ))
 }
 
+/// The sentence of the verdict: frame pointers if they are right, since they cost least, else the smallest chunk.
 fn judgement(case: &Case<'_>) -> Finding {
     if case.all.samples == 0 {
         return Finding::new(Judgement::Bad).words("There are no samples.");
