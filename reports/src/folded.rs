@@ -7,14 +7,14 @@
 //! ```
 //!
 //! - The first frame is the process name (comm).
-//! A stack that is not complete has its end as second frame: `[truncated: REASON]` or `[broken: REASON]`. The frames
-//! between the root and the next frame are unknown.
-//! Suffixes show how a frame was found: `_[k]` kernel, `_[i]` inlined into the frame before it, `_[h]` a heuristic,
-//! `_[?]` a return address without a call before it, `_[fp]` the frame pointer where other frames were found by call
-//! frame information. No suffix: the strategy's usual way.
-//! Names: `;` becomes `:` (as in stackcollapse-perf); control and other invisible characters become `\u{hex}`, and so
-//! does anything a reader would take for the blank before the count, for a suffix or for a marker. An empty name is
-//! `[no name]`.
+//! - A stack that is not complete has its end as second frame: `[truncated: REASON]` or `[broken: REASON]`. The frames
+//!   between the root and the next frame are unknown.
+//! - Suffixes show how a frame was found: `_[k]` kernel, `_[i]` inlined into the frame before it, `_[h]` a heuristic,
+//!   `_[?]` a return address without a call before it, `_[fp]` the frame pointer where other frames were found by call
+//!   frame information. No suffix: the strategy's usual way.
+//! - Names: `;` becomes `:` (as in stackcollapse-perf); control and other invisible characters become `\u{hex}`, and so
+//!   does anything a reader would take for the blank before the count, for a suffix or for a marker. An empty name is
+//!   `[no name]`.
 //!
 //! # Sources
 //! The format and its `_[k]`, `_[i]`: stackcollapse-perf.pl and flamegraph.pl of Brendan Gregg's `FlameGraph`.
