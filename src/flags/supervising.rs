@@ -214,6 +214,7 @@ fn below() -> Vec<Pid> {
 
 /// The parent of a process.
 ///
+/// # Sources
 /// `proc_pid_stat(5)`: the fourth field; the second is a name in parentheses.
 fn parent(pid: i32) -> Option<i32> {
     let mut bytes = Vec::new();

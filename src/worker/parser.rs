@@ -1,9 +1,9 @@
 //! Parses the profiled programs' files for the recorder.
 //!
-//! The recorder opens such a file and passes it with the task to a process without privileges. There are three: one for
-//! build ids, on which the thread that reads the rings waits, one for the rules of walks in the kernel, and one for all
-//! slower tasks. A process that crashes or takes too long is replaced, as often as [`Patience`] permits; its file is
-//! left out, and the recording says so.
+//! The recorder opens such a file and passes it with the task to a process without privileges: one for build ids, on
+//! which the thread that reads the rings waits, one for the rules of walks in the kernel, in modes that need them, and
+//! one for all slower tasks. A process that crashes or takes too long is replaced, as often as [`Patience`] permits;
+//! its file is left out, and the recording says so.
 
 use super::confine::limit;
 use super::message::{receive, send};

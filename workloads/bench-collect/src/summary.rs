@@ -27,7 +27,7 @@ pub(crate) struct Row {
     /// the run without a profiler.
     pub(crate) over_fp: Option<Estimate>,
     pub(crate) max_rss_bytes: u64,
-    /// Median seconds.
+    /// Medians, here and below, in the unit that the name says.
     pub(crate) start_s: Option<f64>,
     pub(crate) stop_s: Option<f64>,
     pub(crate) svg_s: Option<f64>,
