@@ -115,7 +115,7 @@ fn usual_limit_s() -> u32 {
 }
 
 impl Manifest {
-    /// Reads and checks a manifest; errors name the faulty entry first, as `NAME=`.
+    /// Reads and checks a manifest; errors name the file and the fault.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut manifest = Self::parse(&text).with_context(|| format!("in {}", path.display()))?;

@@ -152,7 +152,7 @@ fn exact(agreement: &Agreement, starts: &HashSet<&str>) -> u64 {
 }
 
 /// Files after whose code the frame-pointer stacks go wrong. The binary under test has a generated name, so it is
-/// reported without a name. Stacks that end at one of `starts` are not broken.
+/// called "the program itself". Stacks that end at one of `starts` do not count.
 fn broke_behind(agreement: &Agreement, starts: &HashSet<&str>) -> BTreeMap<String, u64> {
     let harmless = |module: &str| {
         let here = agreement.functions.iter().filter(|function| function.module == module);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     /// Check that a broken chain is attributed to the file after whose code it broke, and that a stack which only ends
-    /// at `main`'s caller is not broken.
+    /// at `main`'s caller does not count.
     #[test]
     fn files_that_break_chains_are_named() {
         let behind = |name: &str, module: &str, samples, prefix| DisputedFunction {

@@ -43,7 +43,7 @@ impl Patient {
         Ok(Self::new(File::from(io::stdout().as_fd().try_clone_to_owned()?), stop))
     }
 
-    /// Waits until the file is writable; returns at once after an earlier wait has timed out.
+    /// Waits until the file is writable; fails at once after an earlier wait has timed out.
     fn wait(&mut self) -> io::Result<()> {
         if self.has_given_up {
             return Err(Errno::EAGAIN.into());

@@ -21,9 +21,9 @@ pub(crate) struct Counts {
     pub(crate) is_described: bool,
     /// Samples with all frames known, so that missing frames of frame pointers are certain.
     pub(crate) n_known: u64,
-    /// Samples of these in which frame pointers are wrong.
+    /// The known samples in which frame pointers are wrong.
     pub(crate) n_fp_errors: u64,
-    /// Samples of these in which frame pointers disagree with call frame information: the estimate without the truth.
+    /// The known samples in which frame pointers disagree with call frame information: the estimate without the truth.
     pub(crate) n_fp_suspected: u64,
 }
 
