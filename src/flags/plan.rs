@@ -10,7 +10,7 @@ use fpprof_analysis::flags::{Arm, ArmResult, FlagSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The plan: the manifest, the flag sets whose compiler and preparation are available, and the programs that were built.
+/// The manifest, the flag sets whose compiler and preparation are available, and the programs that were built.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) manifest: Manifest,

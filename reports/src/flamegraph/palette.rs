@@ -109,7 +109,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     let hash = bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    // The low bits of FNV depend mostly on the last byte; fold the high half in.
+    // The low bits of FNV depend only on the low bits of the bytes; fold the high half in.
     hash ^ (hash >> 32)
 }
 
