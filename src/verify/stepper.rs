@@ -61,7 +61,7 @@ pub(super) enum Lifted {
 /// A stepped process.
 pub(super) struct Stepper {
     pub(super) pid: Pid,
-    /// Threads by id, including those that are not being stepped.
+    /// Threads by id, since others start and end while one is waited for.
     pub(super) threads: BTreeMap<Pid, Thread>,
     /// The thread that ran last.
     turn: Pid,
