@@ -35,6 +35,9 @@ prefix=/usr
 [ -e $prefix/share/zsh/site-functions/_fpprof ] || [ -e $prefix/share/zsh/vendor-completions/_fpprof ]
 ls $prefix/share/doc/fpprof | grep -q LICENSE.GPL-2.0
 [ -e $prefix/lib/systemd/system/fpprof-agent.service ]
+# Names of hosts, where nsswitch.conf names a plugin that a static program cannot load.
+grep -q "^hosts:.*myhostname" /etc/nsswitch.conf
+DEBUGINFOD_URLS=http://no-such-host.invalid fpprof export r --debuginfod 2>&1 > /dev/null | grep -q "it is not asked again"
 fpprof agent --check --config $prefix/share/doc/fpprof/agent.toml 2> /dev/null
 . /etc/os-release
 ms=$(((ended - begun) / 1000000))
@@ -45,7 +48,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for suite; do
     root=$work/$suite
-    mmdebstrap --quiet --variant=minbase --include=rpm,xz-utils "$suite" "$root.tar" "$mirror"
+    mmdebstrap --quiet --variant=minbase --include=libnss-myhostname,rpm,xz-utils "$suite" "$root.tar" "$mirror"
     for install in deb tarball rpm; do
         mkdir "$root"
         tar -xf "$root.tar" -C "$root"

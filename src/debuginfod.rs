@@ -6,6 +6,7 @@
 //! and the cache's `BUILDID/debuginfo` and `BUILDID/executable`.
 
 use crate::exit::Usage;
+use crate::http_client;
 use crate::output::{Pending, print_message};
 use anyhow::Context as _;
 use axum::http::StatusCode;
@@ -17,7 +18,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::tls::RootCerts;
 
 /// Time limit for a server that sends nothing, unless `DEBUGINFOD_TIMEOUT` is set.
 const TIMEOUT_S: u64 = 90;
@@ -102,10 +103,7 @@ impl Debuginfod {
     pub(crate) fn new() -> Option<Self> {
         let timeout = std::env::var("DEBUGINFOD_TIMEOUT").ok().and_then(|seconds| seconds.parse().ok());
         let timeout = Some(Duration::from_secs(timeout.unwrap_or(TIMEOUT_S)));
-        let config = ureq::Agent::config_builder()
-            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
-            .user_agent(concat!("fpprof/", env!("CARGO_PKG_VERSION")))
-            .http_status_as_error(false)
+        let config = http_client::client(RootCerts::PlatformVerifier)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_recv_response(timeout)
             .timeout_per_read(timeout)

@@ -11,6 +11,7 @@ mod exit;
 mod flags;
 mod gate;
 mod http;
+mod http_client;
 mod live;
 mod output;
 mod positioned;

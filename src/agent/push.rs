@@ -12,6 +12,7 @@ use super::metrics::Metrics;
 use super::server::drop_capabilities;
 use super::spool::{Entry, Spool};
 use super::store::Store;
+use crate::http_client;
 use crate::output::print_message;
 use anyhow::{Context as _, ensure};
 use axum::http::{StatusCode, header};
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use ureq::Proxy;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{PemItem, RootCerts, parse_pem};
 
 /// The path at which collectors accept profiles.
 const PATH: &str = "/v1development/profiles";
@@ -202,14 +203,7 @@ fn client(config: &PushConfig) -> anyhow::Result<ureq::Agent> {
     // A token in plain text goes to this machine only, and so not through a proxy of the environment.
     let is_plain = config.url.as_ref().is_some_and(|url| url.starts_with("http://"));
     let proxy = if is_plain && config.token_file.is_some() { None } else { Proxy::try_from_env() };
-    let config = ureq::Agent::config_builder()
-        .proxy(proxy)
-        .tls_config(TlsConfig::builder().root_certs(roots).build())
-        .user_agent(concat!("fpprof/", env!("CARGO_PKG_VERSION")))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .build();
-    Ok(config.new_agent())
+    Ok(http_client::client(roots).proxy(proxy).max_redirects(0).build().new_agent())
 }
 
 /// The first line of the file; read for each request, since tokens are rotated.

@@ -8,6 +8,7 @@ mod bpf;
 mod child;
 mod epoll;
 mod host_walk;
+mod names;
 mod perf;
 mod perf_ring;
 mod perf_stacks;
@@ -24,6 +25,7 @@ pub(crate) use bpf::{
 pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
 pub(crate) use host_walk::host_walk;
+pub use names::resolve_without_plugins;
 pub(crate) use perf::{Count, PerfEvent};
 pub(crate) use perf_ring::PerfRing;
 pub(crate) use perf_stacks::{StackEvent, user_registers};
