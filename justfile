@@ -136,6 +136,10 @@ engines: build
     rm -rf target/engines
     target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/tools/otelcol/otelcol target/engines
 
+# What questions to many machines' tables cost, by those of `engines`, copied: for workloads/results/fleet.md.
+fleet:
+    target/tools/engines/bin/python workloads/engines/fleet.py target/engines/store target/fleet
+
 # A stripped program with the debug information of elfutils' debuginfod server; wants the package debuginfod.
 debuginfod: build
     sh workloads/debuginfod.sh {{fpprof}}
