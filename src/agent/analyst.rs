@@ -47,12 +47,12 @@ pub(super) struct Span {
     pub(super) duration: Duration,
     /// Whether to show inlined functions.
     pub(super) inlines: bool,
-    pub(super) send: Send,
+    pub(super) sent: Sent,
 }
 
 /// The strategies whose profiles become requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Send {
+pub(super) enum Sent {
     Nothing,
     DefaultStrategy,
     AllStrategies,
@@ -255,10 +255,10 @@ fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<Output> {
         for mut profile in analysis.profiles {
             profile.recorded.start_unix_ns = span.start_unix_us.saturating_mul(1000);
             profile.duration = span.duration;
-            let is_sent = match span.send {
-                Send::Nothing => false,
-                Send::DefaultStrategy => profile.strategy == analysis.default_strategy,
-                Send::AllStrategies => true,
+            let is_sent = match span.sent {
+                Sent::Nothing => false,
+                Sent::DefaultStrategy => profile.strategy == analysis.default_strategy,
+                Sent::AllStrategies => true,
             };
             if is_sent {
                 output.requests.extend(otlp::requests(&profile, MAX_REQUEST_BYTES)?);

@@ -245,13 +245,13 @@ impl PushConfig {
             );
             return Ok(());
         };
-        let parsed: Option<Uri> = url.parse().ok();
+        let parsed = self.uri().filter(|uri| uri.query().is_none());
         let parts = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
-        let Some((scheme @ ("http" | "https"), authority)) = parts else {
+        let Some(("http" | "https", authority)) = parts else {
             bail!("push.url: `{url}` is not an address such as https://collector.example.org:4318");
         };
         ensure!(!authority.as_str().contains('@'), "push.url: give the password in a file, by push.token-file");
-        if scheme == "http" && self.token_file.is_some() {
+        if self.is_plain() && self.token_file.is_some() {
             let host = authority.host().trim_matches(['[', ']']);
             let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
             ensure!(
@@ -260,6 +260,15 @@ impl PushConfig {
             );
         }
         Ok(())
+    }
+
+    fn uri(&self) -> Option<Uri> {
+        self.url.as_ref()?.parse().ok()
+    }
+
+    /// Whether requests are sent without TLS.
+    pub(super) fn is_plain(&self) -> bool {
+        self.uri().is_some_and(|uri| uri.scheme_str() == Some("http"))
     }
 }
 
@@ -348,6 +357,8 @@ mod tests {
             ("[http]\nlisten = \"0.0.0.0:80\"", "no loopback address"),
             ("[limits]\ncpu-percent = 0.0", "limits.cpu-percent"),
             ("[push]\nurl = \"collector:4318\"", "push.url: `collector:4318` is not an address"),
+            ("[push]\nurl = \"https://collector/?tenant=1\"", "is not an address"),
+            ("[push]\nurl = \"HTTP://collector\"\ntoken-file = \"/t\"", "must begin with https://"),
             ("[push]\nurl = \"https://me:secret@collector\"", "push.token-file"),
             ("[push]\nurl = \"http://collector\"\ntoken-file = \"/t\"", "must begin with https://"),
             ("[push]\nall-strategies = true", "push.url: give the address"),

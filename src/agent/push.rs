@@ -78,7 +78,7 @@ enum Answer {
     /// The request is invalid; sending it again would not help.
     Refused(String),
     /// The request failed and is sent again; with the reason and the collector's `Retry-After`, if any.
-    NotNow(String, Option<Duration>),
+    Retry(String, Option<Duration>),
 }
 
 impl Pusher {
@@ -136,7 +136,7 @@ impl Collector {
     fn post(&self, body: &[u8], timeout: Duration) -> Answer {
         match self.answer(body, timeout) {
             Ok(answer) => answer,
-            Err(error) => Answer::NotNow(format!("{}: {error:#}", self.url), None),
+            Err(error) => Answer::Retry(format!("{}: {error:#}", self.url), None),
         }
     }
 
@@ -169,7 +169,7 @@ impl Collector {
             | StatusCode::UNPROCESSABLE_ENTITY => Answer::Refused(what()),
             // OTLP says to retry only 429, 502, 503 and 504. But a wrong token or path is a configuration mistake that
             // will be fixed, and until then the spool has room.
-            _ => Answer::NotNow(what(), retry_after),
+            _ => Answer::Retry(what(), retry_after),
         })
     }
 }
@@ -201,8 +201,8 @@ fn client(config: &PushConfig) -> anyhow::Result<ureq::Agent> {
         }
     };
     // A token in plain text goes to this machine only, and so not through a proxy of the environment.
-    let is_plain = config.url.as_ref().is_some_and(|url| url.starts_with("http://"));
-    let proxy = if is_plain && config.token_file.is_some() { None } else { Proxy::try_from_env() };
+    let has_plain_token = config.is_plain() && config.token_file.is_some();
+    let proxy = if has_plain_token { None } else { Proxy::try_from_env() };
     Ok(http_client::client(roots).proxy(proxy).max_redirects(0).build().new_agent())
 }
 
@@ -270,7 +270,7 @@ impl Pushing {
                 Answer::Accepted => to.answered(&entry, "accepted", None, &self.metrics),
                 Answer::PartlyRefused(why) => to.answered(&entry, "partly_refused", Some(&why), &self.metrics),
                 Answer::Refused(why) => to.answered(&entry, "refused", Some(&why), &self.metrics),
-                Answer::NotNow(why, retry_after) => {
+                Answer::Retry(why, retry_after) => {
                     to.wait(&why, retry_after);
                     to.collector.spool.give_back(entry);
                     self.metrics.add_push_retry();

@@ -1,6 +1,6 @@
 //! The agent's main loop: recordings, intervals, reloads.
 
-use super::analyst::{Analyst, Output, Send, Span};
+use super::analyst::{Analyst, Output, Sent, Span};
 use super::config::Config;
 use super::cost::Meter;
 use super::counted::{Balance, Ticks};
@@ -71,11 +71,11 @@ impl Settings {
     }
 
     /// The strategies to send of each interval.
-    fn send(&self) -> Send {
+    fn sent(&self) -> Sent {
         match (&self.collector, self.config.push.all_strategies) {
-            (None, _) => Send::Nothing,
-            (Some(_), false) => Send::DefaultStrategy,
-            (Some(_), true) => Send::AllStrategies,
+            (None, _) => Sent::Nothing,
+            (Some(_), false) => Sent::DefaultStrategy,
+            (Some(_), true) => Sent::AllStrategies,
         }
     }
 
@@ -240,7 +240,7 @@ impl Agent<'_> {
             start_unix_us: interval.start_unix_us,
             duration: interval.since.elapsed(),
             inlines: self.settings.config.inlines,
-            send: self.settings.send(),
+            sent: self.settings.sent(),
         };
         let (meta, ticks) = counted(&part, balance)?;
         *n_intervals += 1;

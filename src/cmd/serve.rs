@@ -1,6 +1,6 @@
 //! `fpprof serve`: the page for a store or a recording.
 
-use crate::exit::DONE;
+use crate::exit::{DONE, FAILED};
 use crate::output::print_message;
 use crate::recordings::{Source, print_warnings};
 use crate::serve::{self, Listen, listen};
@@ -55,30 +55,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if !path.exists() {
         bail!("{}: not found; `fpprof agent` makes a store, and a recording can be shown, too", path.display());
     }
-    let source = if path.is_dir() { serve::Files::store(path) } else { one(path) };
-    serve::run(source.with_context(|| path.display().to_string())?, &args.listen)
+    let files = if path.is_dir() { serve::Files::store(path).map(Some) } else { one(path) };
+    match files.with_context(|| path.display().to_string())? {
+        Some(files) => serve::run(files, &args.listen),
+        None => Ok(FAILED),
+    }
 }
 
-/// The table of one file: as it is, or made of a recording.
-fn one(path: &Path) -> anyhow::Result<serve::Files> {
+/// The table of one file: as it is, or made of a recording. `None` if the analysis failed, which was printed.
+fn one(path: &Path) -> anyhow::Result<Option<serve::Files>> {
     let mut file = File::open(path)?;
     let mut magic = [0; 4];
     if file.read_exact(&mut magic).is_ok() && &magic == PARQUET {
-        return Ok(serve::Files::One(file, path.to_owned()));
+        return Ok(Some(serve::Files::One(file, path.to_owned())));
     }
     let mut table = worker::memory_file("fpprof-table")?;
     print_message(&format!("fpprof: analysing {}", path.display()));
-    if is_privileged() {
-        in_process(path, &table)?;
-    } else {
+    if !is_privileged() {
         write_table(path, &mut table)?;
+    } else if !in_process(path, &table)? {
+        return Ok(None);
     }
     table.rewind()?;
-    Ok(serve::Files::One(table, path.to_owned()))
+    Ok(Some(serve::Files::One(table, path.to_owned())))
 }
 
-/// Analyses a recording in a process without privileges.
-fn in_process(path: &Path, table: &File) -> anyhow::Result<()> {
+/// Analyses a recording in a process without privileges; returns whether it succeeded. That process prints its errors.
+fn in_process(path: &Path, table: &File) -> anyhow::Result<bool> {
     let stdout = table.try_clone().context("cannot hand over a file")?;
     let arguments = ["serve".into(), "--".into(), path.as_os_str().to_owned()];
     let (mut child, socket) = worker::start(arguments, |command| _ = command.stdout(Stdio::from(stdout)))?;
@@ -87,9 +90,7 @@ fn in_process(path: &Path, table: &File) -> anyhow::Result<()> {
     let status = child.wait().context("cannot wait for the process without privileges")?;
     served.context("cannot answer the process without privileges")?;
     match status.code() {
-        Some(_) if status.success() => Ok(()),
-        // It has said why.
-        Some(_) => bail!("cannot be analysed"),
+        Some(_) => Ok(status.success()),
         None => bail!("the process that analyses it ended with {status}"),
     }
 }
