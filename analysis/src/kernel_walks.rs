@@ -57,8 +57,8 @@ impl KernelWalks {
             return;
         }
         self.verified += 1;
-        let frames = copied.frames.iter().map(|frame| (frame.address, frame.cfa));
-        let is_same = frames.eq(walked.cfi_frames.iter().map(|frame| (frame.address, frame.cfa)));
+        let frames = copied.frames.iter().map(|frame| (frame.address, frame.cfa, frame.flags.is_instruction));
+        let is_same = frames.eq(walked.cfi_frames.iter().map(|frame| (frame.address, frame.cfa, frame.is_instruction)));
         self.different += u64::from(!is_same);
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn walks_are_counted_and_compared() {
         let walked = |cfi_end, cfas: &[u64]| {
-            let frames = cfas.iter().map(|&cfa| CfiFrame { address: 0x1000, cfa });
+            let frames = cfas.iter().map(|&cfa| CfiFrame { address: 0x1000, cfa, is_instruction: false });
             Sample { cfi_end, cfi_frames: frames.collect(), ..Sample::default() }
         };
         let whole = walked(Some(CfiEnd::UndefinedRa), &[0x7000, 0]);

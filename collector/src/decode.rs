@@ -89,7 +89,7 @@ pub(crate) fn decode(
     sample.fp_end = fp_end(head.fp_end);
     sample.cfi_end = cfi_end(types::cfi_end(u32::from(head.cfi_end)));
     sample.cfi_frames.clear();
-    sample.cfi_frames.extend(pairs(self::words(walked)).map(|(address, cfa)| CfiFrame { address, cfa }));
+    sample.cfi_frames.extend(pairs(self::words(walked)).map(|(address, cfa)| cfi_frame(address, cfa)));
     if !sample.cfi_frames.is_empty() && chunk.is_empty() {
         sample.user_regs = None;
         // Nothing was withheld, even though no copy could be taken to verify the walk.
@@ -162,6 +162,11 @@ fn fp_end(end: u8) -> FpEnd {
         types::fp_end::FP_END_MAX_DEPTH => FpEnd::MaxDepth,
         _ => FpEnd::Unknown,
     }
+}
+
+/// A frame as encoded in `struct cfi_frame`.
+pub(crate) fn cfi_frame(address: u64, cfa: u64) -> CfiFrame {
+    CfiFrame { address, cfa: cfa & !7, is_instruction: cfa & 1 != 0 }
 }
 
 pub(crate) fn cfi_end(end: types::cfi_end) -> Option<CfiEnd> {

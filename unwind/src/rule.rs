@@ -70,6 +70,8 @@ pub(crate) enum Kind {
     Plt,
     /// More registers are needed than sp, fp and ip.
     Full,
+    /// A signal frame as the kernel makes it: `rt_sigreturn` would find the registers at sp.
+    Signal,
     /// The walk ends here.
     Stop,
 }
@@ -82,6 +84,7 @@ const EMPTY: u64 = 0;
 const PLT: u64 = 1;
 const FULL: u64 = 2;
 const STOP: u64 = 3;
+const SIGNAL: u64 = 4;
 const SIMPLE: u64 = 8;
 const SP: u64 = SIMPLE;
 const FP: u64 = SIMPLE | IS_FP;
@@ -110,6 +113,8 @@ impl Rule {
     pub(crate) const EMPTY: Self = Self(EMPTY);
     /// More registers are needed.
     pub(crate) const FULL: Self = Self(FULL);
+    /// A signal frame as the kernel makes it.
+    pub(crate) const SIGNAL: Self = Self(SIGNAL);
 
     /// The encoded rule.
     #[inline]
@@ -161,6 +166,7 @@ impl Rule {
             FP => Kind::Fp,
             PLT => Kind::Plt,
             FULL => Kind::Full,
+            SIGNAL => Kind::Signal,
             STOP => Kind::Stop,
             _ => Kind::Empty,
         }
@@ -217,7 +223,10 @@ impl Rule {
         is_signal_frame: bool,
         expression: impl Fn(crate::cfi::ExpressionBytes) -> Option<&'a [u8]>,
     ) -> Self {
-        let is_plain = spec.lr.is_none() && spec.word_bytes == 8 && !is_signal_frame;
+        if is_signal_frame {
+            return if is_usual_signal_frame(needed, spec, expression) { Self::SIGNAL } else { Self::FULL };
+        }
+        let is_plain = spec.lr.is_none() && spec.word_bytes == 8;
         match needed.ra {
             RegisterRule::Undefined => return Self::stop(StopReason::Complete(Root::UndefinedRa)),
             RegisterRule::Offset(-8) if return_address_register == spec.ip && is_plain => {}
@@ -245,6 +254,41 @@ impl Rule {
             _ => None,
         };
         rule.unwrap_or(Self::FULL)
+    }
+}
+
+/// Whether an x86-64 row finds the interrupted ip, sp and fp where the kernel saved them: glibc's does, by expressions.
+///
+/// # Sources
+/// glibc `sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c`. Offsets in `struct ucontext`, which is at sp: see
+/// `UCONTEXT` in `arch/x86_64.rs`.
+fn is_usual_signal_frame<'a>(
+    needed: &Needed,
+    spec: &Spec,
+    expression: impl Fn(crate::cfi::ExpressionBytes) -> Option<&'a [u8]>,
+) -> bool {
+    let is_at = |rule, offset| match rule {
+        RegisterRule::Expression(bytes) => expression(bytes).and_then(offset_from_sp) == Some(offset),
+        _ => false,
+    };
+    let is_cfa_sp = match needed.cfa {
+        CfaRule::Expression(bytes) => {
+            let slot = expression(bytes).and_then(|bytes| bytes.strip_suffix(&[DEREF]));
+            slot.and_then(offset_from_sp) == Some(160)
+        }
+        _ => false,
+    };
+    let is_x86_64 = spec.lr.is_none() && spec.word_bytes == 8;
+    is_x86_64 && is_cfa_sp && is_at(needed.fp, 120) && is_at(needed.sp, 160) && is_at(needed.ra, 168)
+}
+
+const DEREF: u8 = 0x06;
+
+/// The offset in `breg7 (rsp) +offset`, if the offset takes two bytes and is not negative.
+fn offset_from_sp(expression: &[u8]) -> Option<i64> {
+    match *expression {
+        [0x77, low @ 0x80..=0xff, high @ 0..0x40] => Some(i64::from(low & 0x7f) | i64::from(high) << 7),
+        _ => None,
     }
 }
 

@@ -251,9 +251,8 @@ fn walked(item: &Item<'_>, root: Root, out: &mut Stack) {
         return;
     }
     out.frames.extend(item.sample.cfi_frames.iter().enumerate().map(|(number, frame)| {
-        let is_instruction = number == 0;
-        let source = if is_instruction { FrameSource::Registers } else { FrameSource::Cfi };
-        let flags = FrameFlags { is_instruction, ..FrameFlags::default() };
+        let source = if number == 0 { FrameSource::Registers } else { FrameSource::Cfi };
+        let flags = FrameFlags { is_instruction: frame.is_instruction, ..FrameFlags::default() };
         Frame { address: frame.address, cfa: frame.cfa, source, flags }
     }));
 }

@@ -8,7 +8,7 @@
 pub(crate) const MARKER: [u8; 8] = *b"\x89FPREC\r\n";
 
 /// Version of everything after the marker. It is raised with every change that an older reader would misread.
-pub const FORMAT_VERSION: u16 = 8;
+pub const FORMAT_VERSION: u16 = 9;
 
 /// Size of a block's header.
 pub(crate) const HEADER_BYTES: usize = 48;

@@ -64,8 +64,8 @@ pub enum Error {
         /// Number of frames.
         n_frames: usize,
     },
-    /// In a walk by call frame information, a frame is not above the previous one, or follows one whose canonical frame
-    /// address is 0; the sample was not written.
+    /// In a walk by call frame information, a frame has the canonical frame address of the previous one, or follows one
+    /// whose address is 0; the sample was not written.
     #[error(
         "frame {number} of a walk by call frame information has CFA {cfa:#x}, which does not follow the one before"
     )]

@@ -61,7 +61,11 @@ fn samples(n_threads: u32) -> Vec<Sample> {
             user_fp: vec![FpFrame { address: number, frame_address: sp }; 5],
             fp_end: FpEnd::Zero,
             cfi_frames: (0..6)
-                .map(|frame| CfiFrame { address: number % 13 + frame, cfa: sp + 64 * (frame + 1) })
+                .map(|frame| CfiFrame {
+                    address: number % 13 + frame,
+                    cfa: sp + 64 * (frame + 1),
+                    is_instruction: frame == 0,
+                })
                 .collect(),
             cfi_end: Some(CfiEnd::UndefinedRa),
             kernel: vec![number % 11; 8],

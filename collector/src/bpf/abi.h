@@ -286,7 +286,7 @@ struct fp_frame {
 	__u64 frame_address;
 };
 
-/* A frame of a walk by call frame information, with its CFA: 0 for the root frame. */
+/* A frame of a walk, with its CFA, a multiple of 8 (0: root); bit 0: sampled or interrupted, not a return address. */
 struct cfi_frame {
 	__u64 address;
 	__u64 cfa;

@@ -13,13 +13,18 @@ struct user_regs {
 #include "abi.h"
 
 /* As in sys/host_walk.rs. */
-struct host_walk {
-	__u32 (*find_rule)(void *context, __u64 address, __u64 *rule);
-	void *context;
+struct stack_copy {
 	const __u8 *copy;
 	/* Address of the copy's first byte, and size of the copy. */
 	__u64 start;
 	__u64 bytes;
+};
+
+struct host_walk {
+	__u32 (*find_rule)(void *context, __u64 address, __u64 *rule);
+	void *context;
+	/* The thread's stack, and the one that a signal interrupted. */
+	struct stack_copy stacks[2];
 };
 
 static __u32 find_host_rule(struct host_walk *input, __u64 address, __u64 *rule)
@@ -27,24 +32,29 @@ static __u32 find_host_rule(struct host_walk *input, __u64 address, __u64 *rule)
 	return input->find_rule(input->context, address, rule);
 }
 
-static int read_copy(struct host_walk *input, __u64 pair[2], __u64 address)
+static int read_copy(const struct stack_copy *stack, __u64 pair[2], __u64 address)
 {
-	__u64 offset = address - input->start;
+	__u64 offset = address - stack->start;
 
-	if (address + 8 == input->start && input->bytes >= 8) {
+	if (address + 8 == stack->start && stack->bytes >= 8) {
 		/* The page below was never touched and is not in the copy; the value of its word does not matter. */
 		pair[0] = 0;
-		memcpy(&pair[1], input->copy, 8);
+		memcpy(&pair[1], stack->copy, 8);
 		return 0;
 	}
-	if (offset >= input->bytes || input->bytes - offset < 16)
+	if (offset >= stack->bytes || stack->bytes - offset < 16)
 		return -1;
-	memcpy(pair, input->copy + offset, 16);
+	memcpy(pair, stack->copy + offset, 16);
 	return 0;
 }
 
+static int read_copies(struct host_walk *input, __u64 pair[2], __u64 address)
+{
+	return read_copy(&input->stacks[0], pair, address) && read_copy(&input->stacks[1], pair, address);
+}
+
 #define FIND_RULE(reader, address, rule) find_host_rule(reader, address, rule)
-#define READ_PAIR(reader, pair, address) read_copy(reader, pair, address)
+#define READ_PAIR(reader, pair, address) read_copies(reader, pair, address)
 #include "cfi_walk.bpf.h"
 
 /*

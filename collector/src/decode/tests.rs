@@ -121,12 +121,13 @@ fn paired_sample() {
 /// walk has none and reports the code it lacked.
 #[test]
 fn walks_by_call_frame_information() {
-    let frames = [0x401_000, 0x8000, 0x402_000, 0].map(u64::to_ne_bytes).concat();
+    let frames = [0x401_000, 0x8001, 0x402_000, 0].map(u64::to_ne_bytes).concat();
     let complete = paired().set(at!(n_cfi_frames), &2u16.to_ne_bytes()).set(at!(cfi_end), &[3]);
     let mut copied = complete;
     copied.bytes.splice(HEAD..HEAD, frames.clone());
     let sample = copied.decode(true).expect("a good record");
-    let walked = [(0x401_000, 0x8000), (0x402_000, 0)].map(|(address, cfa)| CfiFrame { address, cfa });
+    let walked = [(0x401_000, 0x8000, true), (0x402_000, 0, false)];
+    let walked = walked.map(|(address, cfa, is_instruction)| CfiFrame { address, cfa, is_instruction });
     assert_eq!((sample.cfi_frames.as_slice(), sample.cfi_end), (&walked[..], Some(CfiEnd::ThreadStart)));
     assert_eq!((sample.stack.len(), sample.user_regs.is_some()), (13, true));
 

@@ -6,12 +6,18 @@ use std::ffi::c_void;
 
 /// As in `bpf/host_walk.c`.
 #[repr(C)]
-struct HostWalk {
-    find_rule: unsafe extern "C" fn(*mut c_void, u64, *mut u64) -> u32,
-    context: *mut c_void,
+struct StackCopy {
     copy: *const u8,
     start: u64,
     bytes: u64,
+}
+
+/// As in `bpf/host_walk.c`.
+#[repr(C)]
+struct HostWalk {
+    find_rule: unsafe extern "C" fn(*mut c_void, u64, *mut u64) -> u32,
+    context: *mut c_void,
+    stacks: [StackCopy; 2],
 }
 
 unsafe extern "C" {
@@ -25,12 +31,11 @@ unsafe extern "C" {
 
 const MAX_FRAMES: usize = limit::MAX_FRAMES.0 as usize;
 
-/// Walks from these registers (ip, sp, fp) over stack bytes starting at `start`; returns `enum cfi_end` and all frames
-/// of a complete walk, or none. `rule` returns the rule of the code at an address.
+/// Walks from these registers (ip, sp, fp) over the bytes of two stacks, each with its start; returns `enum cfi_end` and
+/// all frames of a complete walk, or none. `rule` returns the rule of the code at an address.
 pub(crate) fn host_walk<R: FnMut(u64) -> Option<u64>>(
     registers: [u64; 3],
-    copy: &[u8],
-    start: u64,
+    stacks: [(u64, &[u8]); 2],
     rule: &mut R,
 ) -> (cfi_end, Vec<CfiFrame>) {
     let mut frames = [cfi_frame { address: 0, cfa: 0 }; MAX_FRAMES];
@@ -39,15 +44,13 @@ pub(crate) fn host_walk<R: FnMut(u64) -> Option<u64>>(
     let mut input = HostWalk {
         find_rule: find_rule::<R>,
         context: context.cast(),
-        copy: copy.as_ptr(),
-        start,
-        bytes: copy.len() as u64,
+        stacks: stacks.map(|(start, copy)| StackCopy { copy: copy.as_ptr(), start, bytes: copy.len() as u64 }),
     };
     // SAFETY: all pointers are those of values that live until the call returns; the C code writes at most MAX_FRAMES frames,
-    //         reads at most `bytes` of `copy`, and calls `find_rule` with `context` alone.
+    //         reads at most `bytes` of each `copy`, and calls `find_rule` with `context` alone.
     let end = unsafe { fpprof_host_walk(&raw mut input, &raw const registers, frames.as_mut_ptr(), &raw mut n_frames) };
     let frames = frames.iter().take(n_frames as usize);
-    (cfi_end(end), frames.map(|frame| CfiFrame { address: frame.address, cfa: frame.cfa }).collect())
+    (cfi_end(end), frames.map(|frame| crate::decode::cfi_frame(frame.address, frame.cfa)).collect())
 }
 
 /// # Safety

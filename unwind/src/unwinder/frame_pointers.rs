@@ -244,7 +244,7 @@ impl Unwinder {
                 Kind::Sp => return !has_frame_at(spec, regs, rule.cfa_offset()),
                 Kind::Plt => return true,
                 Kind::Fp | Kind::Stop => return false,
-                Kind::Empty | Kind::Full => {}
+                Kind::Empty | Kind::Full | Kind::Signal => {}
             }
         }
         let Ok(code) = find_code(modules, space, arch, ip) else { return false };

@@ -44,9 +44,10 @@ impl Unwinder {
     /// | 9 | CFA = fp + offset |
     /// | 1 | lazy PLT entry: CFA = sp + 8, or sp + 16 if `ip & 15`, of the frame's address itself, is at least the offset |
     /// | 3 | the walk ends: 0 to 5 at an outermost frame (return address undefined, entry point, thread start, `makecontext`, Go's `goexit`, Go's system stack), others for lack of valid unwind information |
+    /// | 4 | signal frame: `rt_sigreturn` would find the interrupted registers at sp, which are not those of a call |
     /// | others | more registers are needed than ip, sp and fp |
     ///
-    /// The return address is the word below the CFA, and the caller's sp is the CFA. A slot of fp below sp can only be
+    /// Except for signal frames, the return address is the word below the CFA, and the caller's sp is the CFA. A slot of fp below sp can only be
     /// read in the innermost frame.
     pub fn function_rules<M: Modules + ?Sized>(
         &mut self,

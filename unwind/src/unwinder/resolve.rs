@@ -129,7 +129,8 @@ fn with_named_end<M: Modules + ?Sized>(
     };
     let Ok(code) = find_code(modules, space, arch, lookup) else { return Rule::stop(stop) };
     match name_end(modules, &code, stop) {
-        NO_CFI if trampoline::row(modules, &code).is_some() || code.is_behind_system_call(modules) => Rule::FULL,
+        NO_CFI if trampoline::row(modules, &code).is_some() => Rule::SIGNAL,
+        NO_CFI if code.is_behind_system_call(modules) => Rule::FULL,
         NO_CFI if code.module.is_entry_code(code.svma) => Rule::stop(NO_CFI).at_entry(),
         stop => Rule::stop(stop),
     }

@@ -185,6 +185,9 @@ fn a_trampoline_is_known_by_its_code() {
         assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x6000, 0x1104, 0x3001], "undefined_ra"));
         let flags: Vec<_> = found.frames.iter().map(|frame| (frame.flags.is_instruction, frame.cfa)).collect();
         assert_eq!(flags, [(true, STACK + 8), (false, sp), (true, sp + 16), (false, 0)]);
+        let mut rules = Vec::new();
+        Unwinder::default().function_rules(&program, ModuleId(0), 0x5fff, |range, rule| rules.push((range, rule & 15)));
+        assert_eq!(rules, [(0x5fff..0x6000, 4)], "a signal frame");
     }
 }
 

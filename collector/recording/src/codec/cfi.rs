@@ -1,17 +1,20 @@
 //! Encodes the frames of a walk by call frame information as the words of a chain.
 //!
 //! ```text
-//! address 0, address 1, size 1, address 2, size 2 ...     size n = CFA n - CFA n-1, or 0 where CFA n is 0
+//! address 0, address 1, size 1, address 2, size 2 ...     size n = CFA n - CFA n-1 mod 2^64, or 0 where CFA n is 0
 //! ```
 //!
-//! With sizes of frames instead of positions, a stack is the same chain at any depth. The leaf's CFA is stored
-//! separately.
+//! With sizes of frames instead of positions, a stack is the same chain at any depth. The leaf's CFA and the numbers of
+//! the frames that signals interrupted are stored separately.
 
 use super::state::MAX_CHAIN_FRAMES;
 use crate::model::CfiFrame;
 
 /// The most frames of a walk by call frame information: each frame except the leaf takes two words of a chain.
 pub const MAX_CFI_FRAMES: usize = MAX_CHAIN_FRAMES / 2;
+
+/// Added to the number of a walk's end if signals interrupted frames of it.
+pub(super) const HAS_INTERRUPTED: u64 = 32;
 
 const _: () = assert!(2 * MAX_CFI_FRAMES - 1 <= MAX_CHAIN_FRAMES, "a reader takes the chain of the longest walk");
 
@@ -29,23 +32,28 @@ pub(super) fn words(frames: &[CfiFrame]) -> impl Iterator<Item = u64> + '_ {
 pub(super) fn add_frames(chain: &[u64], leaf_cfa: u64, frames: &mut Vec<CfiFrame>) -> Option<()> {
     let (&address, callers) = chain.split_first()?;
     let (callers, []) = callers.as_chunks::<2>() else { return None };
-    let mut callee = CfiFrame { address, cfa: leaf_cfa };
+    let mut callee = CfiFrame { address, cfa: leaf_cfa, is_instruction: true };
     frames.push(callee);
     for &[address, size] in callers {
         if callee.cfa == 0 {
             return None;
         }
-        let cfa = if size == 0 { 0 } else { callee.cfa.checked_add(size)? };
-        callee = CfiFrame { address, cfa };
+        let cfa = if size == 0 { 0 } else { Some(callee.cfa.wrapping_add(size)).filter(|&cfa| cfa != 0)? };
+        callee = CfiFrame { address, cfa, is_instruction: false };
         frames.push(callee);
     }
     Some(())
 }
 
-/// The first frame that is not above its callee, or whose callee has no CFA. The last CFA may be 0.
+/// The numbers of the frames after the leaf that signals interrupted, ascending.
+pub(super) fn interrupted(frames: &[CfiFrame]) -> impl Iterator<Item = u64> + '_ {
+    (0u64..).zip(frames).skip(1).filter(|(_, frame)| frame.is_instruction).map(|(number, _)| number)
+}
+
+/// The first frame that has its callee's CFA, or whose callee has none. The last CFA may be 0.
 pub(super) fn out_of_place(frames: &[CfiFrame]) -> Option<(usize, CfiFrame)> {
     let callers = frames.iter().copied().enumerate().skip(1);
-    let in_place = |callee: &CfiFrame, frame: &CfiFrame| callee.cfa != 0 && (frame.cfa == 0 || callee.cfa < frame.cfa);
+    let in_place = |callee: &CfiFrame, frame: &CfiFrame| callee.cfa != 0 && callee.cfa != frame.cfa;
     frames.iter().zip(callers).find(|(callee, (_, frame))| !in_place(callee, frame)).map(|(_, caller)| caller)
 }
 
@@ -54,13 +62,14 @@ mod tests {
     use super::*;
 
     fn frames(cfas: &[u64]) -> Vec<CfiFrame> {
-        cfas.iter().zip(100..).map(|(&cfa, address)| CfiFrame { address, cfa }).collect()
+        let frame = |(&cfa, address)| CfiFrame { address, cfa, is_instruction: address == 100 };
+        cfas.iter().zip(100..).map(frame).collect()
     }
 
     /// Check that frames are decoded again, and that the chain is the same at any depth.
     #[test]
     fn frames_round_trip() {
-        for cfas in [&[0][..], &[8], &[8, 0], &[8, 16, 4096], &[8, 16, 4096, 0], &[1, u64::MAX]] {
+        for cfas in [&[0][..], &[8], &[8, 0], &[8, 16, 4096], &[8, 4096, 16, 0], &[1, u64::MAX]] {
             let walk = frames(cfas);
             assert_eq!(out_of_place(&walk), None, "{cfas:?}");
             let chain: Vec<u64> = words(&walk).collect();
@@ -73,13 +82,13 @@ mod tests {
         assert_eq!(words(&[]).count(), 0);
     }
 
-    /// Check that misplaced frames are found: the first that is not above its callee, or has a callee without a CFA.
+    /// Check that misplaced frames are found: the first that has its callee's CFA, or a callee without one.
     #[test]
     fn frames_out_of_place_are_found() {
         let found = |cfas: &[u64]| out_of_place(&frames(cfas)).map(|(number, frame)| (number, frame.cfa));
         assert_eq!(found(&[]), None);
+        assert_eq!(found(&[8, 24, 16]), None, "another stack");
         assert_eq!(found(&[16, 16, 8]), Some((1, 16)));
-        assert_eq!(found(&[8, 24, 16]), Some((2, 16)));
         assert_eq!(found(&[8, 0, 24]), Some((2, 24)));
         assert_eq!(found(&[0, 8]), Some((1, 8)));
         assert_eq!(found(&[0, 0]), Some((1, 0)));
@@ -94,6 +103,6 @@ mod tests {
         assert_eq!(add(&[1, 2], 8), None, "a caller without a size");
         assert_eq!(add(&[1, 2, 8], 0), None, "a caller of the outermost frame");
         assert_eq!(add(&[1, 2, 0, 3, 8], 8), None, "likewise");
-        assert_eq!(add(&[1, 2, u64::MAX - 7], 8), None, "a CFA over 64 bits");
+        assert_eq!(add(&[1, 2, u64::MAX - 7], 8), None, "a CFA of 0 by a size");
     }
 }

@@ -1,6 +1,6 @@
 //! Decodes columns to samples.
 
-use super::cfi;
+use super::cfi::{self, HAS_INTERRUPTED};
 use super::chains::Chains;
 use super::columns::{Columns, Cursors};
 use super::memory::Memory;
@@ -172,15 +172,24 @@ impl<'a> Decoder<'a> {
         if before > 0 {
             return Some(());
         }
-        sample.cfi_end = Some(*CfiEnd::ALL.get(self.columns.cfi.len()?)?);
+        let end = self.columns.cfi.varint()?;
+        let has_interrupted = end >= HAS_INTERRUPTED;
+        let number = if has_interrupted { end - HAS_INTERRUPTED } else { end };
+        sample.cfi_end = Some(*CfiEnd::ALL.get(usize::try_from(number).ok()?)?);
         let id = self.columns.cfi.varint()?;
         if id == 0 {
-            return Some(());
+            return (!has_interrupted).then_some(());
         }
         let state = self.threads.get_mut(thread)?;
         state.cfa = self.columns.cfi.delta(state.cfa)?;
         let leaf_cfa = state.cfa;
-        cfi::add_frames(self.chain(id)?, leaf_cfa, &mut sample.cfi_frames)
+        cfi::add_frames(self.chain(id)?, leaf_cfa, &mut sample.cfi_frames)?;
+        let n_interrupted = if has_interrupted { self.columns.cfi.varint()? } else { 0 };
+        for _ in 0..n_interrupted {
+            let number = self.columns.cfi.len()?;
+            sample.cfi_frames.get_mut(number)?.is_instruction = true;
+        }
+        Some(())
     }
 
     fn cpu(&mut self, sample: &mut Sample, event_changed: bool) -> Option<()> {

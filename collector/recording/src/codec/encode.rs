@@ -1,6 +1,6 @@
 //! Encodes samples as columns.
 
-use super::cfi::{self, MAX_CFI_FRAMES};
+use super::cfi::{self, HAS_INTERRUPTED, MAX_CFI_FRAMES};
 use super::chains::ChainNumbers;
 use super::columns::Columns;
 use super::memory::{MAX_PAGES, Memory, PAGE_BYTES, Page, by_page, readable, set_word_at, split, word_at};
@@ -374,12 +374,14 @@ impl SampleEncoder {
     }
 
     /// Encodes a walk, if there is one: the number of samples since the last such one, how it ended, and its frames.
+    /// Few walks have frames that signals interrupted, so the end says whether there are any.
     fn cfi(&mut self, thread: usize, sample: &Sample) {
         let Some(end) = sample.cfi_end else { return };
         put(&mut self.columns.cfi, u64::from(self.items - self.cfi_items) - 1);
         self.cfi_items = self.items;
         let number = CfiEnd::ALL.iter().position(|&known| known == end).unwrap_or(0);
-        put(&mut self.columns.cfi, number as u64);
+        let n_interrupted = cfi::interrupted(&sample.cfi_frames).count() as u64;
+        put(&mut self.columns.cfi, number as u64 + if n_interrupted > 0 { HAS_INTERRUPTED } else { 0 });
         self.chain.clear();
         self.chain.extend(cfi::words(&sample.cfi_frames));
         let id = self.intern_chain();
@@ -387,6 +389,10 @@ impl SampleEncoder {
         if let (Some(leaf), Some(state)) = (sample.cfi_frames.first(), self.thread_states.get_mut(thread)) {
             put_delta(&mut self.columns.cfi, leaf.cfa, state.cfa);
             state.cfa = leaf.cfa;
+        }
+        if n_interrupted > 0 {
+            put(&mut self.columns.cfi, n_interrupted);
+            cfi::interrupted(&sample.cfi_frames).for_each(|number| put(&mut self.columns.cfi, number));
         }
     }
 

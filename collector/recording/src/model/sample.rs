@@ -51,8 +51,8 @@ pub struct Sample {
     pub user_fp: Vec<FpFrame>,
     /// Why the frame-pointer chain ended; meaningless without a chain.
     pub fp_end: FpEnd,
-    /// Frames of the kernel's walk by call frame information, leaf first; empty if it was given up. Their CFAs ascend;
-    /// that of the last may be 0.
+    /// Frames of the kernel's walk by call frame information, leaf first; empty if it was given up. Their CFAs ascend,
+    /// except where a signal interrupted code on another stack; that of the last may be 0.
     pub cfi_frames: Vec<CfiFrame>,
     /// How that walk ended; `None` in other modes, and if none was tried.
     pub cfi_end: Option<CfiEnd>,
@@ -249,10 +249,13 @@ pub enum FpEnd {
 /// One frame of a walk by call frame information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CfiFrame {
-    /// The sampled instruction for the first frame, a return address for all others.
+    /// The sampled instruction for the first frame, the interrupted one after a signal frame, else a return address.
     pub address: u64,
     /// Canonical frame address; 0 for the outermost frame.
     pub cfa: u64,
+    /// Whether [`Self::address`] is an instruction, sampled or interrupted by a signal, and not a return address. True
+    /// for the first frame.
+    pub is_instruction: bool,
 }
 
 /// How the kernel's walk by call frame information ended, or why it was given up; then its frames are discarded.
@@ -277,8 +280,8 @@ pub enum CfiEnd {
     NoFile,
     /// Given up: the address is not in an executable mapping.
     NoMapping,
-    /// Given up: the frame needs more than the instruction, stack and frame pointers (signal frames, expressions), or
-    /// has no call frame information.
+    /// Given up: the frame needs more than the instruction, stack and frame pointers (expressions), or has no call
+    /// frame information.
     OtherRegisters,
     /// Given up: stack memory could not be read.
     Unreadable,

@@ -223,10 +223,10 @@ fn other_files_are_named() {
     let mut newer = file(1, 1);
     let blocks = layout::blocks(&newer);
     for block in &blocks {
-        newer[block.offset + 8] = 9;
+        newer[block.offset + 8] = 10;
         layout::seal(&mut newer[block.offset..]);
     }
-    assert!(matches!(open(&newer), Err(Error::NewerVersion { found: 9, supported: 8 })));
+    assert!(matches!(open(&newer), Err(Error::NewerVersion { found: 10, supported: 9 })));
 }
 
 /// Check that intact but unknown metadata gives the right error.

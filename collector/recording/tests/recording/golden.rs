@@ -120,8 +120,10 @@ fn samples_withheld() -> Vec<Sample> {
 fn samples_with_walks() -> Vec<Sample> {
     let walked = |number, addresses: &[u64], cfa: u64, cfi_end| {
         let last = addresses.len().saturating_sub(1);
-        let frame =
-            |(n, &address): (usize, &u64)| CfiFrame { address, cfa: if n == last { 0 } else { cfa + 48 * n as u64 } };
+        let frame = |(n, &address): (usize, &u64)| {
+            let cfa = if n == last { 0 } else { cfa + 48 * n as u64 };
+            CfiFrame { address, cfa, is_instruction: n == 0 }
+        };
         let cfi_frames = addresses.iter().enumerate().map(frame).collect();
         let sample = Sample { user_regs: None, stack: vec![], user_fp: vec![], ..fixed_sample(number) };
         Sample { cfi_frames, cfi_end: Some(cfi_end), fp_end: FpEnd::Unknown, ..sample }
@@ -134,6 +136,23 @@ fn samples_with_walks() -> Vec<Sample> {
         walked(31, &stack[..1], 0, CfiEnd::Start),
         Sample { cfi_end: Some(CfiEnd::NoRule), ..fixed_sample(32) },
     ]
+}
+
+/// Samples that versions before 9 could not represent: a walk through two signal frames, from an alternate stack to one
+/// below it and on in the same stack.
+fn samples_with_signals() -> Vec<Sample> {
+    let mut samples = samples_with_walks();
+    samples.truncate(3);
+    let cfas = [0x7ffd_0000_1010, 0x7ffc_0000_2000, 0x7ffc_0000_2040, 0x7ffc_0000_3000, 0];
+    let frame =
+        |(n, cfa): (u64, u64)| CfiFrame { address: 0x5555_0000_1000 + n, cfa, is_instruction: n != 1 && n != 3 };
+    for (sample, time) in samples.iter_mut().zip(33..) {
+        sample.time_ns = fixed_sample(time).time_ns;
+    }
+    if let Some(sample) = samples.get_mut(2) {
+        sample.cfi_frames = (0..).zip(cfas).map(frame).collect();
+    }
+    samples
 }
 
 /// Events that versions before 8 could not represent.
@@ -155,6 +174,7 @@ fn file() -> Vec<u8> {
     samples_with_interrupted_stack().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     samples_withheld().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     samples_with_walks().iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    samples_with_signals().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     (0..4).for_each(|number| writer.gap(&fixed_gap(number)).unwrap());
     writer.finish(&end()).unwrap();
     writer.into_inner()
@@ -177,9 +197,9 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
-    let golden = String::from_utf8(compare_or_bless("version8.txt", found.as_bytes())).unwrap();
+    let golden = String::from_utf8(compare_or_bless("version9.txt", found.as_bytes())).unwrap();
     for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "version8.txt line {}", number + 1);
+        assert_eq!(found, golden, "version9.txt line {}", number + 1);
     }
     assert_eq!(found.len(), golden.len());
 }
@@ -188,7 +208,12 @@ fn written_bytes_are_the_golden_ones() {
 #[test]
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
-    let (its_gaps, mut samples) = read(compare_or_bless("version8.bin", &file()), &newer_events());
+    let (its_gaps, mut samples) = read(compare_or_bless("version9.bin", &file()), &newer_events());
+    assert_eq!(samples.split_off(30), samples_with_signals());
+    assert_eq!(
+        read(std::fs::read(path("version8.bin")).unwrap(), &newer_events()),
+        (its_gaps.clone(), samples.clone())
+    );
     let read = |golden| read(golden, &[]);
     assert_eq!(read(std::fs::read(path("version7.bin")).unwrap()), (its_gaps.clone(), samples.clone()));
     assert_eq!((its_gaps, samples.split_off(25)), (gaps.clone(), samples_with_walks()));
@@ -233,9 +258,9 @@ fn golden_file_of_aarch64() {
     writer.finish(&end()).unwrap();
     let file = writer.into_inner();
     let found = layout::dump(&file);
-    assert_eq!(found, String::from_utf8(compare_or_bless("version8-aarch64.txt", found.as_bytes())).unwrap());
-    let older = [7, 6, 5, 4].map(|version| std::fs::read(path(&format!("version{version}-aarch64.bin"))).unwrap());
-    for golden in older.into_iter().chain([compare_or_bless("version8-aarch64.bin", &file)]) {
+    assert_eq!(found, String::from_utf8(compare_or_bless("version9-aarch64.txt", found.as_bytes())).unwrap());
+    let older = [8, 7, 6, 5, 4].map(|version| std::fs::read(path(&format!("version{version}-aarch64.bin"))).unwrap());
+    for golden in older.into_iter().chain([compare_or_bless("version9-aarch64.bin", &file)]) {
         let mut recording = Recording::open(Cursor::new(golden)).unwrap();
         assert_eq!(recording.meta(), &aarch64_meta());
         let mut read = Vec::new();

@@ -40,7 +40,7 @@ pub(crate) fn blocks(file: &[u8]) -> Vec<Block> {
     while offset < file.len() {
         let header = &file[offset..offset + HEADER];
         assert_eq!(&header[..8], b"\x89FPREC\r\n");
-        assert_eq!(number(&header[8..10]), 8);
+        assert_eq!(number(&header[8..10]), 9);
         assert_eq!(number(&header[44..48]), u64::from(crc32c::crc32c(&header[..44])));
         let end = offset + HEADER + usize::try_from(number(&header[32..36])).unwrap();
         let stored = &file[offset + HEADER..end];

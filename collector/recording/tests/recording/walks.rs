@@ -13,7 +13,7 @@ const SP: u64 = 0x7ffd_0000_1000;
 fn walked(number: u64, n_frames: u64, leaf_cfa: u64) -> Sample {
     let frame = |n: u64| {
         let cfa = if n + 1 == n_frames { 0 } else { leaf_cfa + n * (n + 5) * 8 };
-        CfiFrame { address: 0x5555_0000_1000 + n * 0x123, cfa }
+        CfiFrame { address: 0x5555_0000_1000 + n * 0x123, cfa, is_instruction: n == 0 }
     };
     Sample {
         cfi_frames: (0..n_frames).map(frame).collect(),
@@ -113,7 +113,7 @@ fn walks_that_cannot_be_told_are_refused() {
         "a sample has 3 frames of a walk by call frame information, but not how it ended"
     );
     for (cfas, number, cfa) in
-        [([8, 8, 0], 1, "0x8"), ([16, 24, 8], 2, "0x8"), ([8, 0, 24], 2, "0x18"), ([0, 8, 16], 1, "0x8")]
+        [([8, 8, 0], 1, "0x8"), ([16, 24, 24], 2, "0x18"), ([8, 0, 24], 2, "0x18"), ([0, 8, 16], 1, "0x8")]
     {
         let mut sample = walked(3, 3, SP);
         sample.cfi_frames.iter_mut().zip(cfas).for_each(|(frame, cfa)| frame.cfa = cfa);
@@ -170,7 +170,9 @@ fn corrupt_columns_are_refused() {
     assert_eq!(walk(&[0, 15, 1], &[1, 2, 2, 15]), 0, "no such end");
     assert_eq!(walk(&[0, 2, 2], &[1, 2, 2, 15]), 0, "no chain yet");
     assert_eq!(read_of(vec![0, 2, 1, 0, 1, 2, 2, 15]), 0, "callers of an outermost frame");
-    assert_eq!(read_of(vec![0, 2, 1, 1, 1, 2, 2, 15]), 0, "CFAs over 64 bits");
+    assert_eq!(read_of(vec![0, 2, 1, 95, 1, 2, 2, 15]), 0, "a CFA of 0 by a size");
+    assert_eq!(walk(&[0, 34, 1], &[1, 3, 1, 2, 2, 15]), 0, "no such frame was interrupted");
+    assert_eq!(read_of(vec![0, 34, 0, 1, 2, 2, 15]), 0, "interrupted frames of none");
     assert_eq!(walk(&[0, 2, 1], &[1, 2, 4, 15]), 2, "no such chain");
     assert_eq!(walk(&[0, 2, 1], &[1, 2]), 2, "no chain");
     assert_eq!(walk(&[0, 2, 1], &[1, 2, 2]), 2, "no CFA");

@@ -73,7 +73,8 @@ fn checked(file: &File, svma: u64, unwinder: &mut Unwinder, other: &mut Unwinder
 }
 
 /// Check that each address of every function has the rule a walk uses, that functions are covered without gaps and give
-/// the same rules from any of their addresses, and that lazy PLT entries and every root of the C library are found.
+/// the same rules from any of their addresses, and that lazy PLT entries, the signal
+/// frame and every root of the C library are found.
 #[test]
 fn rules_are_those_of_walks() {
     for (nth, (path, step)) in files().into_iter().enumerate() {
@@ -99,6 +100,7 @@ fn rules_are_those_of_walks() {
         let is_libc = nth == 0;
         assert!(!is_libc || has_stop(Root::ThreadStart) && has_stop(Root::StartContext), "{}", path.display());
         assert!(!is_libc || all.iter().any(|rule| rule.kind() == Kind::Plt), "{}", path.display());
+        assert!(!is_libc || all.contains(&Rule::SIGNAL), "{}", path.display());
         assert!(nth != 1 || has_stop(Root::Start), "{}", path.display());
     }
 }
