@@ -104,9 +104,9 @@ unwind-rows +PATHS:
 miri:
     cargo +nightly miri test -p fpprof-prefetch
 
-# Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply), `overhead` or `agent` (beside perf, lightswitch).
+# Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply), `overhead`, `agent` or `rules` (beside perf, lightswitch).
 bench WHAT *ARGS: build
-    cargo run --quiet --release {{ if WHAT =~ "collect|overhead|agent" { "-p fpprof-bench-collect" } else { "-p fpprof-bench --features " + features } }} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
+    cargo run --quiet --release {{ if WHAT =~ "collect|overhead|agent|rules" { "-p fpprof-bench-collect" } else { "-p fpprof-bench --features " + features } }} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
 
 # Boot other kernels in QEMU and check fpprof in each: all, or those named (5.10 6.1 6.1-64cpus 6.12 6.12-rt 7.3 arm64).
 kernels *ARGS: build

@@ -18,6 +18,7 @@ mod judge;
 mod modes;
 mod overhead;
 mod report;
+mod rules;
 mod run;
 mod say;
 mod summary;
@@ -49,6 +50,8 @@ enum Command {
     Overhead(overhead::Args),
     /// What profiling day and night costs; writes agent.md
     Agent(agent::Args),
+    /// How soon walks in the kernel have their rules, and at which cost; writes rules.md
+    Rules(rules::Args),
     /// Runs a command and writes into a file when it began and ended
     Target {
         /// The file
@@ -98,6 +101,7 @@ struct CollectArgs {
 fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Collect(args) => collect(*args),
+        Command::Rules(args) => rules::bench(&args),
         Command::Agent(args) => agent::bench(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Target { times, command } => std::process::exit(target::run(&times, &command)?),
