@@ -155,7 +155,9 @@ mod tests {
             (5, "/system.slice"),
         ];
         let timeline =
-            Timeline::new(groups.map(|(pid, path)| Sideband::Cgroup(Cgroup { time_ns: 1, pid, path: path.into() })));
+            Timeline::new(groups.map(|(pid, path)| {
+                Sideband::Cgroup(Cgroup { time_ns: 1, pid, path: path.into(), ..Cgroup::default() })
+            }));
         let chosen = |groups: &[&str]| -> Vec<u32> {
             let filter =
                 Filter { cgroups: groups.iter().map(|&group| group.to_owned()).collect(), ..Filter::default() };

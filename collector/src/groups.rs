@@ -1,6 +1,7 @@
-//! The control groups of sampled processes.
+//! The control groups of sampled processes, and what is kept of their environments.
 
-use crate::proc::cgroup_of;
+use crate::proc::{cgroup_of, environment_of, is_of_user};
+use crate::request::Request;
 use fpprof_recording::model::{Cgroup, Fork, Sample, Sideband};
 use rustc_hash::FxHashMap;
 
@@ -8,9 +9,13 @@ use rustc_hash::FxHashMap;
 ///
 /// A process's group is read when the process is first sampled or first forks, and again after an exec, because a
 /// launcher moves the new process to its own group before it executes the program. A process that has ended by then
-/// counts as in its parent's group.
+/// counts as in its parent's group. The environment is read at the same moments.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
+    /// Names of the environment variables that are kept.
+    names: Vec<String>,
+    /// The only user whose processes' environments may be read.
+    only_user: Option<u32>,
     /// Processes whose group was read since their last fork or exec, with the time it applies from.
     told: FxHashMap<u32, u64>,
     /// Fork times of processes forked since the last pass over the samples: earlier samples belong to a previous
@@ -24,6 +29,10 @@ pub(crate) struct Groups {
 const MAX_PARENTS: usize = 32;
 
 impl Groups {
+    pub(crate) fn new(request: &Request) -> Self {
+        Self { names: request.environment.clone(), only_user: request.only_user, ..Self::default() }
+    }
+
     /// Notes an event of a profiled process.
     pub(crate) fn apply(&mut self, event: &Sideband) {
         match event {
@@ -32,7 +41,11 @@ impl Groups {
                 self.forked.insert(fork.pid, fork.time_ns);
             }
             Sideband::Comm(comm) if comm.exec => _ = self.told.remove(&comm.pid),
-            Sideband::Cgroup(cgroup) => _ = self.told.insert(cgroup.pid, cgroup.time_ns),
+            Sideband::Cgroup(cgroup) if self.names.is_empty() => _ = self.told.insert(cgroup.pid, cgroup.time_ns),
+            // A group that was read elsewhere, with all of a process, comes without the environment.
+            Sideband::Cgroup(cgroup) if self.told.get(&cgroup.pid) != Some(&cgroup.time_ns) => {
+                self.told.remove(&cgroup.pid);
+            }
             _ => {}
         }
     }
@@ -45,7 +58,7 @@ impl Groups {
             return None;
         }
         self.told.insert(pid, time_ns);
-        Some(Sideband::Cgroup(Cgroup { time_ns, pid, path: cgroup_of(pid, tid)? }))
+        self.read(time_ns, pid, tid)
     }
 
     /// The group of a forking process as of just before the fork, if it has yet to be recorded: the child may be gone
@@ -58,8 +71,14 @@ impl Groups {
         self.n_parents += 1;
         let time_ns = time_ns.saturating_sub(1);
         self.told.insert(parent_pid, time_ns);
-        let path = cgroup_of(parent_pid, parent_tid)?;
-        Some(Sideband::Cgroup(Cgroup { time_ns, pid: parent_pid, path }))
+        self.read(time_ns, parent_pid, parent_tid)
+    }
+
+    fn read(&self, time_ns: u64, pid: u32, tid: u32) -> Option<Sideband> {
+        let path = cgroup_of(pid, tid)?;
+        let may_read = self.only_user.is_none_or(|user| is_of_user(pid, user) == Some(true));
+        let names = if may_read { self.names.as_slice() } else { &[] };
+        Some(Sideband::Cgroup(Cgroup { time_ns, pid, path, environment: environment_of(pid, tid, names) }))
     }
 
     /// Forgets processes that no longer exist: call it after each pass over the samples.
@@ -93,7 +112,8 @@ mod tests {
     fn groups_are_told_once() {
         let own = std::process::id();
         let path = cgroup_of(own, own).unwrap();
-        let told = |time_ns| Some(Sideband::Cgroup(Cgroup { time_ns, pid: own, path: path.clone() }));
+        let told =
+            |time_ns| Some(Sideband::Cgroup(Cgroup { time_ns, pid: own, path: path.clone(), ..Cgroup::default() }));
         let mut groups = Groups::default();
         assert_eq!([5, 6].map(|time_ns| groups.due(&sample(own, time_ns))), [told(5), None]);
         for event in [fork(own, 99, own), fork(99, 99, own), comm(own, false)] {
@@ -109,6 +129,24 @@ mod tests {
         assert_eq!([55, 54, 54].map(|time_ns| groups.due(&sample(own, time_ns))), [None, told(54), None]);
     }
 
+    /// Check that the environment is recorded with the group, and once more after the group was recorded without it.
+    #[test]
+    fn environments_are_told_with_groups() {
+        let own = std::process::id();
+        let mut groups = Groups { names: vec!["PATH".to_owned()], ..Groups::default() };
+        let told = groups.due(&sample(own, 5)).unwrap();
+        let Sideband::Cgroup(Cgroup { environment, path, .. }) = &told else { panic!("{told:?}") };
+        assert!(environment.starts_with(b"PATH="), "{environment:?}");
+        groups.apply(&told);
+        assert_eq!(groups.due(&sample(own, 6)), None);
+        groups.apply(&Sideband::Cgroup(Cgroup { time_ns: 7, pid: own, path: path.clone(), ..Cgroup::default() }));
+        assert!(groups.due(&sample(own, 7)).is_some());
+        groups.only_user = Some(u32::MAX);
+        groups.told.clear();
+        let told = groups.due(&sample(own, 8)).unwrap();
+        assert!(matches!(&told, Sideband::Cgroup(cgroup) if cgroup.environment.is_empty()), "{told:?}");
+    }
+
     /// Check that a process's group is recorded at its first fork, as of just before, but not when it starts a thread,
     /// nor for more processes than the limit.
     #[test]
@@ -118,7 +156,7 @@ mod tests {
         let mut groups = Groups::default();
         assert_eq!(groups.due_at_fork(&fork(own, 99, own)), None);
         let told = groups.due_at_fork(&fork(99, 99, own));
-        assert_eq!(told, Some(Sideband::Cgroup(Cgroup { time_ns: 49, pid: own, path })));
+        assert_eq!(told, Some(Sideband::Cgroup(Cgroup { time_ns: 49, pid: own, path, ..Cgroup::default() })));
         assert_eq!((groups.due_at_fork(&fork(99, 99, own)), groups.due(&sample(own, 60))), (None, None));
         assert!(groups.due(&sample(own, 48)).is_some(), "it was sampled before");
         for n in 1..2 * MAX_PARENTS {

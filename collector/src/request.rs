@@ -61,6 +61,9 @@ pub struct Request {
     /// Also copy stacks of non-dumpable processes (see `PR_SET_DUMPABLE` in prctl(2)): setuid programs, and processes
     /// that changed their user or asked for it.
     pub include_privileged: bool,
+    /// Names of the environment variables whose values are recorded with the control group of a process, as of when it
+    /// executed its program. Nothing else of an environment is kept.
+    pub environment: Vec<String>,
     /// The only user whose processes may be looked into, see [`crate::user_of_file_capabilities`]: other users'
     /// processes and threads are refused as targets, and in a recording of everything or of a cgroup, their stacks are
     /// not copied.
@@ -100,6 +103,7 @@ impl Request {
             parser: Arc::new(ParseHere),
             keep_raw_stacks: false,
             include_privileged: false,
+            environment: Vec::new(),
             only_user: None,
             statistics: false,
             collector: CollectorKind::Auto,

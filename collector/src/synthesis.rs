@@ -274,7 +274,7 @@ fn synthesize(pid: u32, told_ns: Option<u64>) -> io::Result<Description> {
         }
     }
     let tid = threads.first().map_or(pid, |&(tid, _)| tid);
-    events.extend(cgroup_of(pid, tid).map(|path| Sideband::Cgroup(Cgroup { time_ns, pid, path })));
+    events.extend(cgroup_of(pid, tid).map(|path| Sideband::Cgroup(Cgroup { time_ns, pid, path, ..Cgroup::default() })));
     events.extend(parse_maps(&maps).map(|entry| mapping(pid, time_ns, entry)));
     // The PID may have been reused meanwhile.
     if start_ticks(pid) != Some(started) {

@@ -4,6 +4,7 @@
 //! It writes to its standard output, also a file: a `Head` as one line of JSON, the table of stacks, and the requests
 //! to a collector. Then it exits.
 
+use super::labels::{self, LabelRule, LeftOut};
 use crate::live::Part;
 use crate::worker::{self, Files, KernelNames, Modules, is_privileged};
 use anyhow::{Context as _, bail, ensure};
@@ -41,13 +42,14 @@ const MAX_REQUEST_BYTES: usize = 4_000_000;
 const MAX_REQUESTS: usize = 1000;
 
 /// The time of an interval, and how to analyse it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Span {
     pub(super) start_unix_us: u64,
     pub(super) duration: Duration,
     /// Whether to show inlined functions.
     pub(super) inlines: bool,
     pub(super) sent: Sent,
+    pub(super) labels: Vec<LabelRule>,
 }
 
 /// The strategies whose profiles become requests.
@@ -85,6 +87,7 @@ pub(super) struct Analysed {
     pub(super) stacks: BTreeMap<String, Vec<StackCount>>,
     /// Walks in the kernel that were given up, by reason.
     pub(super) misses: BTreeMap<String, u64>,
+    pub(super) labels_left_out: LeftOut,
 }
 
 /// The number of stacks with the same end.
@@ -122,7 +125,7 @@ impl Analyst {
     /// If the process crashes or takes too long, or the previous one has not ended yet.
     pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<Output> {
         if !is_privileged() {
-            return of_recording(part.into_bytes(), span);
+            return of_recording(part.into_bytes(), &span);
         }
         if let Some(late) = self.late.take() {
             // A thread that panicked has dropped its sender.
@@ -141,7 +144,7 @@ impl Analyst {
         let (sender, receiver) = channel();
         let files = Files { kernel_names: Some(Arc::clone(&self.kernel_names)), ..Files::default() };
         std::thread::Builder::new().name("fpprof-analyst".to_owned()).spawn(move || {
-            let done = in_process(&part, span, &files, &sender);
+            let done = in_process(&part, &span, &files, &sender);
             // After the time limit nobody receives it.
             let _ = sender.send(Message::Done(done));
         })?;
@@ -163,9 +166,9 @@ impl Analyst {
 }
 
 /// Analyses the interval in a process without privileges, and waits for its exit.
-fn in_process(part: &Part, span: Span, files: &Files, sender: &Sender<Message>) -> anyhow::Result<Output> {
+fn in_process(part: &Part, span: &Span, files: &Files, sender: &Sender<Message>) -> anyhow::Result<Output> {
     let mut input = worker::memory_file("fpprof-interval")?;
-    serde_json::to_writer(&mut input, &span)?;
+    serde_json::to_writer(&mut input, span)?;
     input.write_all(b"\n")?;
     part.write(&mut input)?;
     input.rewind()?;
@@ -223,7 +226,7 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     let span: Span = serde_json::from_slice(&line)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let Output { analysed, table, requests } = of_recording(bytes, span)?;
+    let Output { analysed, table, requests } = of_recording(bytes, &span)?;
     let sizes = requests.iter().map(|request| (request.samples, request.body.len())).collect();
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, &Head { analysed, table_bytes: table.len(), requests: sizes })?;
@@ -235,7 +238,7 @@ pub(crate) fn run() -> anyhow::Result<u8> {
 }
 
 /// Analyses a recording. Waits are analysed separately: they are never summed with CPU samples.
-fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<Output> {
+fn of_recording(bytes: Vec<u8>, span: &Span) -> anyhow::Result<Output> {
     let mut recording = Recording::open(Cursor::new(bytes))?;
     let waits = recording.meta().events.iter().find(|event| matches!(event.measure, Measure::Blocked { .. }));
     let waits = waits.map(|event| event.name.clone());
@@ -252,7 +255,11 @@ fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<Output> {
         };
         let analysis = analyse(&mut recording, &options)?;
         output.analysed.add(&analysis);
-        for mut profile in analysis.profiles {
+        for (n, mut profile) in analysis.profiles.into_iter().enumerate() {
+            let left_out = labels::add(&span.labels, &mut profile)?;
+            if n == 0 {
+                output.analysed.add_left_out(left_out);
+            }
             profile.recorded.start_unix_ns = span.start_unix_us.saturating_mul(1000);
             profile.duration = span.duration;
             let is_sent = match span.sent {
@@ -271,6 +278,14 @@ fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<Output> {
 }
 
 impl Analysed {
+    /// Each strategy has the same processes: this is for the samples of one.
+    fn add_left_out(&mut self, left_out: LeftOut) {
+        for (label, causes) in left_out {
+            let sums = self.labels_left_out.entry(label).or_default();
+            causes.into_iter().for_each(|(cause, samples)| *sums.entry(cause).or_default() += samples);
+        }
+    }
+
     fn add(&mut self, Analysis { summary, profiles, .. }: &Analysis) {
         let of_first = profiles.first().map_or(&[][..], |profile| &profile.samples);
         self.samples += of_first.iter().map(|sample| sample.samples).sum::<u64>();

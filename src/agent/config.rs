@@ -1,5 +1,6 @@
 //! The configuration file.
 
+use super::labels::{self, LabelRule};
 use crate::output::print_message;
 use crate::values;
 use crate::worker::is_privileged;
@@ -52,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) http: HttpConfig,
     pub(crate) push: PushConfig,
     pub(crate) limits: Limits,
+    /// Where the labels of processes come from.
+    label: Vec<LabelRule>,
 }
 
 /// Where tables are kept, and for how long.
@@ -119,6 +122,7 @@ impl Default for Config {
             http: HttpConfig::default(),
             push: PushConfig::default(),
             limits: Limits::default(),
+            label: Vec::new(),
         }
     }
 }
@@ -186,6 +190,7 @@ impl Config {
             );
         }
         self.push.check()?;
+        labels::check(&self.label)?;
         self.call_graph()?;
         Ok(())
     }
@@ -193,6 +198,11 @@ impl Config {
     fn call_graph(&self) -> anyhow::Result<values::CallGraph> {
         values::sized_call_graph(&self.call_graph)
             .map_err(|error| anyhow::anyhow!("call-graph: `{}`: {error}", self.call_graph))
+    }
+
+    /// The rules for labels.
+    pub(super) fn labels(&self) -> &[LabelRule] {
+        &self.label
     }
 
     /// The request for the recorder (`fpprof_collector`).
@@ -210,6 +220,7 @@ impl Config {
             mode: call_graph.up_to(u32::MAX),
             else_mode: call_graph.else_mode(),
             kernel_stacks: self.kernel_stacks,
+            environment: labels::variables(&self.label),
             only_user: fpprof_collector::user_of_file_capabilities(),
             drop_privileges: true,
             poll: POLL,
@@ -225,12 +236,13 @@ impl Config {
     pub(crate) fn summary(&self) -> anyhow::Result<String> {
         let mode: CaptureMode = self.request()?.mode;
         Ok(format!(
-            "{} Hz, {}, a file every {} s in {}{}",
+            "{} Hz, {}, a file every {} s in {}{}{}",
             self.rate,
             values::mode_name(mode),
             self.interval.as_secs_f64(),
             self.store.path.display(),
-            self.push.url.as_ref().map_or_else(String::new, |url| format!(", sent to {url}"))
+            self.push.url.as_ref().map_or_else(String::new, |url| format!(", sent to {url}")),
+            labels::summary(&self.label)
         ))
     }
 }
@@ -335,10 +347,15 @@ mod tests {
             assert_eq!(text.matches(&off).count(), 1, "{key}");
             text.replace(&off, &on)
         });
+        assert_eq!(whole.matches("\n# [[label]]\n").count(), 2);
+        let whole = ["[[label]]", "name = ", "environment = ", "cgroup = "]
+            .iter()
+            .fold(whole, |text, line| text.replace(&format!("\n# {line}"), &format!("\n{line}")));
         let config = checked(&whole).expect("a configuration");
+        assert_eq!((config.label.len(), config.request().expect("a request").environment.len()), (2, 1));
         assert_eq!(config.off_cpu, Some(Duration::from_millis(10)));
         assert!(config.push.url.is_some() && config.push.token_file.is_some() && config.push.ca_file.is_some());
-        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 18);
+        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 22);
     }
 
     /// Check that errors name the invalid key.
@@ -362,6 +379,8 @@ mod tests {
             ("[push]\nurl = \"https://me:secret@collector\"", "push.token-file"),
             ("[push]\nurl = \"http://collector\"\ntoken-file = \"/t\"", "must begin with https://"),
             ("[push]\nall-strategies = true", "push.url: give the address"),
+            ("[[label]]\nname = \"a\"", "label `a`: give its source"),
+            ("[[label]]\nname = \"a\"\nenv = \"A\"", "unknown field `env`"),
         ];
         for (text, message) in cases {
             let error = format!("{:#}", checked(text).expect_err(text));

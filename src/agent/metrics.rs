@@ -36,6 +36,7 @@ pub(super) struct Metrics {
     discarded: Counters,
     stacks: Counters,
     misses: Counters,
+    labels_left_out: Counters,
     intervals: Counter,
     steps: Counters,
     rate: Gauge<i64, AtomicI64>,
@@ -80,7 +81,7 @@ impl Metrics {
             fired: Family::default(), recorded: Family::default(), lost: Family::default(),
             skipped: Family::default(), dropped: Family::default(), unread: Family::default(),
             stored: Counter::default(), discarded: Family::default(), stacks: Family::default(),
-            misses: Family::default(), intervals: Counter::default(), steps: Family::default(), rate: Gauge::default(),
+            misses: Family::default(), labels_left_out: Family::default(), intervals: Counter::default(), steps: Family::default(), rate: Gauge::default(),
             cpu: Counter::default(), rss: Gauge::default(), store_bytes: Gauge::default(), store_files: Gauge::default(),
             store_errors: Counter::default(), written_bytes: Counter::default(), not_sampled: Counter::default(),
             left_out: Counter::default(), pushed: Family::default(), push_retries: Counter::default(),
@@ -100,6 +101,7 @@ impl Metrics {
         registry.register("samples_discarded", "Recorded samples that are not in the store, by cause", all.discarded.clone());
         registry.register("stacks", "Stacks by strategy, and by how they end", all.stacks.clone());
         registry.register("kernel_walk_misses", "Walks in the kernel that were given up, by reason: the stack was copied", all.misses.clone());
+        registry.register("labels_left_out", "Samples whose label was left out, by label and cause", all.labels_left_out.clone());
         registry.register("intervals", "Intervals that ended", all.intervals.clone());
         registry.register("effort_steps", "Steps to stay below the limits (down) and back (up)", all.steps.clone());
         registry.register("sampling_rate_hertz", "Samples per second on each CPU", all.rate.clone());
@@ -158,6 +160,11 @@ impl Metrics {
         }
         for (reason, &n) in &analysed.misses {
             self.add(&self.misses, labels([("reason", reason)]), n);
+        }
+        for (label, causes) in &analysed.labels_left_out {
+            for (cause, &samples) in causes {
+                self.add(&self.labels_left_out, labels([("label", label), ("cause", cause)]), samples);
+            }
         }
     }
 

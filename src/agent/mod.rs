@@ -19,6 +19,7 @@ mod config;
 mod cost;
 mod counted;
 mod effort;
+mod labels;
 mod metrics;
 mod push;
 mod run;

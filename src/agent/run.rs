@@ -241,6 +241,7 @@ impl Agent<'_> {
             duration: interval.since.elapsed(),
             inlines: self.settings.config.inlines,
             sent: self.settings.sent(),
+            labels: self.settings.config.labels().to_vec(),
         };
         let (meta, ticks) = counted(&part, balance)?;
         *n_intervals += 1;
@@ -252,7 +253,7 @@ impl Agent<'_> {
         }
         self.metrics.add_left_out(part.left_out);
         let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
-        let discarded = self.store_stacks(part, recorded, span);
+        let discarded = self.store_stacks(part, recorded, span.clone());
         let stored = recorded.saturating_sub(discarded.values().sum());
         self.metrics.add_stored(stored);
         discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
@@ -304,15 +305,16 @@ impl Agent<'_> {
             ("unknown", recorded.saturating_sub(samples).saturating_sub(left_out)),
         ]);
         if samples > 0 {
+            let start_unix_us = span.start_unix_us;
             match self.analyst.analyse(part, span) {
                 Ok(Output { analysed, table, requests }) => {
                     let readable = analysed.samples.min(samples);
                     discarded.insert("damaged", samples.saturating_sub(readable));
                     self.metrics.add_stacks(&analysed);
-                    if !self.write(Table::Stacks, span.start_unix_us, &table) {
+                    if !self.write(Table::Stacks, start_unix_us, &table) {
                         discarded.insert("not_written", readable);
                     }
-                    self.spool(span.start_unix_us, &requests);
+                    self.spool(start_unix_us, &requests);
                 }
                 Err(error) => {
                     print_failure(&error, &format!("{samples} samples are not stored"));

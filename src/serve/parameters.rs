@@ -65,6 +65,10 @@ fn side(common: &[(&str, &String)], own: &[(&str, &String)], more: More) -> Resu
     let mut filter = Filter::default();
     for &(name, value) in pairs {
         let facet = Facet::ALL.into_iter().find(|facet| facet.name() == name);
+        if let Some(label) = name.strip_prefix("label.") {
+            filter.labels.entry(label.to_owned()).or_default().insert(value.clone());
+            continue;
+        }
         match (name, facet) {
             ("from", _) => set_time(&mut filter.from_us, name, value)?,
             ("to", _) => set_time(&mut filter.to_us, name, value)?,
@@ -92,7 +96,7 @@ fn expected(more: More) -> String {
         More::Functions => ", unit, function, module",
         More::Sides => ", unit, and with before. or after. in front those of one side",
     };
-    format!("from, to, {filters}{rest}")
+    format!("from, to, {filters}, label.NAME{rest}")
 }
 
 fn unit(value: &str) -> Result<Unit, String> {
@@ -144,6 +148,9 @@ mod tests {
         assert_eq!(asked.filter.to_us, Some(1_795_694_460_000_000));
         assert!(["a", ""].iter().all(|host| asked.filter.has_name(Facet::Host, host)));
         assert!(!asked.filter.has_name(Facet::Host, "b"));
+        let asked = parsed("label.team=web&label.team=&before.label.team=db", More::Sides).unwrap();
+        assert_eq!(asked.filter.labels["team"], ["", "web"].map(str::to_owned).into());
+        assert_eq!(asked.before.labels["team"], ["db".to_owned()].into());
         let asked = parsed("strategy=cfi&before.strategy=fp&after.host=b&unit=weight", More::Sides).unwrap();
         assert_eq!(asked.before.only(Facet::Strategy), Some("fp"));
         assert_eq!(asked.filter.only(Facet::Strategy), Some("cfi"));

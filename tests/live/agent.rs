@@ -1,5 +1,6 @@
 //! Tests of `fpprof agent`: whatever happens, all it records is in its store or counted.
 
+use crate::support::serving::Serving;
 use crate::support::{ENDLESS, Ended, fpprof, ran, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -32,6 +33,7 @@ pub(crate) struct Stored {
     of_busy: BTreeMap<(String, String), i64>,
     functions: BTreeSet<String>,
     cgroups: BTreeSet<String>,
+    labels: BTreeSet<(String, String)>,
     /// Causes of lost or discarded samples.
     causes: BTreeSet<String>,
     /// Sums by counter, over all events and causes.
@@ -56,7 +58,8 @@ impl Agent {
             .stderr(log)
             .spawn();
         let [program, arguments @ ..] = ENDLESS;
-        let busy = Command::new(program).args(arguments).spawn();
+        let busy =
+            Command::new(program).args(arguments).env("FPPROF_TEAM", "web").env("FPPROF_OTHER", "x-secret").spawn();
         let [agent, busy] = [agent, busy].map(|started| Ended(started.expect("it starts")));
         Self { agent, busy, address, directory }
     }
@@ -169,6 +172,9 @@ fn read(store: &Path, busy: u32) -> Stored {
         if number(row, "pid") == i64::from(busy) {
             *stored.of_busy.entry((strategy, text(row, "stack"))).or_default() += samples;
             stored.cgroups.insert(text(row, "cgroup"));
+            let Field::MapInternal(labels) = field(row, "labels") else { panic!("{row}") };
+            let word = |word: &Field| word.to_string().trim_matches('"').to_owned();
+            stored.labels.extend(labels.entries().iter().map(|(name, value)| (word(name), word(value))));
             let Field::ListInternal(functions) = field(row, "functions") else { panic!("{row}") };
             let names = functions.elements().iter().map(|name| name.to_string().trim_matches('"').to_owned());
             stored.functions.extend(names);
@@ -257,6 +263,46 @@ fn what_is_recorded_is_stored() {
     let rest: i64 = ["truncated", "broken"].iter().map(|stack| of(stack)).sum();
     assert!(of("complete") > 0 && rest * 100 <= of("complete"), "{:?}", stored.of_busy);
     assert!(stored.functions.contains("Perl_runops_standard"), "{:?}", stored.functions);
+}
+
+/// Check that a process has labels from its environment and its control group, that it gets others with another program, that a value
+/// that is too long is counted, that the page can select a label, and that nothing else of the environment is in the store.
+#[test]
+fn processes_have_labels() {
+    const RULES: &str = "[[label]]\nname = \"team\"\nenvironment = \"FPPROF_TEAM\"\n\
+                         [[label]]\nname = \"group\"\ncgroup = '^(.+)$'";
+    let mut agent = Agent::start(&format!("rate = 199\n{RULES}"), &[]);
+    let long = Command::new("perl").args(&ENDLESS[1..]).env("FPPROF_TEAM", "x".repeat(300)).spawn();
+    let _long = Ended(long.expect("perl starts"));
+    let script = "alarm 200; for (1 .. 3e6) {} $ENV{FPPROF_TEAM} = 'db'; exec 'perl', '-e', 'alarm 200; while (1) {}'";
+    let changing = Command::new("perl").args(["-e", script]).env("FPPROF_TEAM", "first").spawn();
+    let changing = Ended(changing.expect("perl starts"));
+    let left_out = "fpprof_labels_left_out_total{label=\"team\",cause=\"too_long\"}";
+    wait_until("a value is left out", || agent.metric(left_out) > 0.0);
+    let stacks = agent.store().join("stacks");
+    let team = |row: &Row| {
+        let Field::MapInternal(labels) = field(row, "labels") else { panic!("{row}") };
+        let of = |wanted: &str| labels.entries().iter().find(|(name, _)| *name == Field::Str(wanted.to_owned()));
+        of("team").map(|(_, value)| value.clone())
+    };
+    wait_until("the second program has its own label", || {
+        let of_changing = |row: &&Row| number(row, "pid") == i64::from(changing.id());
+        rows(&stacks).iter().filter(of_changing).any(|row| team(row) == Some(Field::Str("db".to_owned())))
+    });
+    agent.stop();
+    let stored = agent.stored();
+    stored.assert_balance();
+    let group = stored.cgroups.first().expect("a group").clone();
+    let expected =
+        [("group", group.as_str()), ("team", "web")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(stored.labels, expected.into());
+    let all = rows(&stacks);
+    assert!(all.iter().all(|row| !row.to_string().contains("x-secret")));
+    let of_web = |row: &&Row| team(row) == Some(Field::Str("web".to_owned())) && text(row, "strategy") == "fp";
+    let samples: i64 = all.iter().filter(of_web).map(|row| number(row, "samples")).sum();
+    let mut serving = Serving::start(&agent.store());
+    assert_eq!(serving.answer("flamegraph?label.team=web&strategy=fp&event=cpu-clock")["total"], samples);
+    assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
 }
 
 /// Check that waits are stored too, each with its duration, separately from CPU samples.

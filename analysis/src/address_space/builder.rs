@@ -108,9 +108,13 @@ impl Builder {
             Sideband::Comm(comm) => Some(self.comm_event(comm)),
             Sideband::Fork(fork) => Some(Event::Fork(*fork)),
             Sideband::Exit(exit) => Some(Event::Exit(*exit)),
-            Sideband::Cgroup(Cgroup { time_ns, pid, path }) => {
-                let cgroup = CgroupIx(self.timeline.cgroups.intern(path));
-                Some(Event::Cgroup { time_ns: *time_ns, pid: *pid, cgroup })
+            Sideband::Cgroup(Cgroup { time_ns, pid, path, environment }) => {
+                let cgroup = CgroupIx(match environment.as_slice() {
+                    [] => self.timeline.cgroups.intern(path),
+                    environment => self.timeline.cgroups.intern(&[path, environment].join(&0)),
+                });
+                let has_environment = !environment.is_empty();
+                Some(Event::Cgroup { time_ns: *time_ns, pid: *pid, cgroup, has_environment })
             }
             Sideband::Module(module) => {
                 let bytes = self.contents.share(&module.bytes);
@@ -153,7 +157,7 @@ impl Builder {
             Event::Map { time_ns, pid, tid, start, end, executable } => {
                 self.map((pid, tid), Edit { time_ns, start, end, executable });
             }
-            Event::Cgroup { time_ns, pid, cgroup } => self.set_cgroup(pid, time_ns, Some(cgroup)),
+            Event::Cgroup { time_ns, pid, cgroup, .. } => self.set_cgroup(pid, time_ns, Some(cgroup)),
             Event::Exit(exit) => self.exit(exit),
         }
     }

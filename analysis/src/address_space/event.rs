@@ -9,7 +9,7 @@ pub(super) enum Event {
     Fork(Fork),
     Comm { time_ns: u64, pid: u32, tid: u32, comm: CommIx, is_exec: bool, start_ticks: u64 },
     Map { time_ns: u64, pid: u32, tid: u32, start: u64, end: u64, executable: Option<Backing> },
-    Cgroup { time_ns: u64, pid: u32, cgroup: CgroupIx },
+    Cgroup { time_ns: u64, pid: u32, cgroup: CgroupIx, has_environment: bool },
     Exit(Exit),
 }
 
@@ -33,7 +33,10 @@ impl Event {
                 (time_ns, 1, pid, tid, u64::from(!is_exec), u64::from(comm.0))
             }
             Self::Map { time_ns, pid, tid, start, end, .. } => (time_ns, 2, pid, tid, start, end),
-            Self::Cgroup { time_ns, pid, cgroup } => (time_ns, 3, pid, 0, u64::from(cgroup.0), 0),
+            // Read for the same sample, once with all of the process and once with its environment: the latter holds.
+            Self::Cgroup { time_ns, pid, cgroup, has_environment } => {
+                (time_ns, 3, pid, 0, u64::from(has_environment), u64::from(cgroup.0))
+            }
             Self::Exit(exit) => (exit.time_ns, 4, exit.pid, exit.tid, 0, 0),
         }
     }

@@ -39,7 +39,7 @@ fn exit(time_ns: u64, pid: u32) -> Sideband {
 }
 
 fn cgroup(time_ns: u64, pid: u32, path: &str) -> Sideband {
-    Sideband::Cgroup(Cgroup { time_ns, pid, path: path.into() })
+    Sideband::Cgroup(Cgroup { time_ns, pid, path: path.into(), ..Cgroup::default() })
 }
 
 /// The control group of a process at a time.

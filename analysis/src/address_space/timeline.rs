@@ -90,6 +90,7 @@ pub struct Timeline {
     /// By process, with the time from which it holds; `None` means unknown from then on.
     pub(super) process_cgroups: FxHashMap<u32, Vec<(u64, Option<CgroupIx>)>>,
     pub(super) comms: Interned,
+    /// Paths, and after a zero byte what is kept of the environment, if anything: no path contains a zero byte.
     pub(super) cgroups: Interned,
     pub(super) process_pids: Vec<u32>,
     pub(super) process_comms: Vec<Option<CommIx>>,
@@ -129,12 +130,19 @@ impl Timeline {
     /// The path of a control group, such as `/system.slice/nginx.service`, at most 4096 bytes.
     #[must_use]
     pub fn cgroup(&self, ix: CgroupIx) -> &[u8] {
-        self.cgroups.get(ix.0)
+        path_and_environment(self.cgroups.get(ix.0)).0
+    }
+
+    /// What is kept of the environment of a process in that group, as in
+    /// [`Cgroup::environment`](fpprof_recording::model::Cgroup::environment).
+    #[must_use]
+    pub fn environment(&self, ix: CgroupIx) -> &[u8] {
+        path_and_environment(self.cgroups.get(ix.0)).1
     }
 
     /// All control groups.
     pub fn cgroups(&self) -> impl Iterator<Item = &[u8]> {
-        self.cgroups.iter()
+        self.cgroups.iter().map(|both| path_and_environment(both).0)
     }
 
     /// The pid of a process.
@@ -208,6 +216,13 @@ impl Timeline {
             (0, Some(base)) => base,
             _ => SpaceKey { log, edits: u32::try_from(edits).unwrap_or(u32::MAX) },
         }
+    }
+}
+
+fn path_and_environment(both: &[u8]) -> (&[u8], &[u8]) {
+    match both.iter().position(|&byte| byte == 0).and_then(|end| both.split_at_checked(end)) {
+        Some((path, environment)) => (path, environment.get(1..).unwrap_or_default()),
+        None => (both, &[]),
     }
 }
 

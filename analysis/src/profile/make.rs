@@ -115,8 +115,8 @@ fn in_order<'r>(rows: &'r Rows, naming: Naming<'_>, lists: &[&[u32]]) -> Vec<(&'
     };
     let head = |key: &RowKey| (key.time_ns, key.cpu, key.pid, key.tid, key.event, key.who, key.stop);
     let timeline = naming.listed.timeline();
-    let names =
-        |key: &RowKey| (key.comm.map(|comm| timeline.comm(comm)), key.cgroup.map(|cgroup| timeline.cgroup(cgroup)));
+    let group = |cgroup| (timeline.cgroup(cgroup), timeline.environment(cgroup));
+    let names = |key: &RowKey| (key.comm.map(|comm| timeline.comm(comm)), key.cgroup.map(group));
     let mut counts: Vec<(&RowKey, &Amount)> = rows.counts().collect();
     counts.sort_unstable_by(|(a, _), (b, _)| {
         let by_head = head(a).cmp(&head(b)).then_with(|| names(a).cmp(&names(b)));
@@ -171,14 +171,17 @@ impl<'a> Tables<'a> {
         if let Some(known) = self.threads.known(&of) {
             return known;
         }
-        let comm = key.comm.map_or(&[][..], |comm| self.naming.listed.timeline().comm(comm));
-        let cgroup = key.cgroup.map_or(&[][..], |cgroup| self.naming.listed.timeline().cgroup(cgroup));
+        let timeline = self.naming.listed.timeline();
+        let comm = key.comm.map_or(&[][..], |comm| timeline.comm(comm));
+        let cgroup = key.cgroup.map_or(&[][..], |cgroup| timeline.cgroup(cgroup));
         let thread = ProfileThread {
             pid: key.pid,
             tid: key.tid,
             process: self.naming.listed.name(key.who).1,
             comm: shown_comm(comm, key.tid),
             cgroup: String::from_utf8_lossy(cgroup).into_owned(),
+            environment: key.cgroup.map_or_else(Vec::new, |cgroup| timeline.environment(cgroup).to_vec()),
+            labels: Vec::new(),
         };
         self.threads.push(of, thread)
     }

@@ -152,7 +152,7 @@ pub struct ProfileStack {
 }
 
 /// A thread with one name, in one control group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProfileThread {
     /// Process ID.
     pub pid: u32,
@@ -164,6 +164,12 @@ pub struct ProfileThread {
     pub comm: String,
     /// Path of the process's control group at that time; empty if not known.
     pub cgroup: String,
+    /// What is kept of the process's environment, as in
+    /// [`Cgroup::environment`](fpprof_recording::model::Cgroup::environment); empty unless a recorder was told to keep
+    /// something.
+    pub environment: Vec<u8>,
+    /// Names and values of the process's labels, sorted by name; none unless the caller adds them.
+    pub labels: Vec<(String, String)>,
 }
 
 /// A sample, or the sum of equal ones.

@@ -58,7 +58,10 @@ mod writer;
 
 pub use balance::{CpuSeen, Tally, balance};
 pub use block::{BLOCK_BYTES, FORMAT_VERSION, Kind as BlockKind, MAX_RAW_BYTES, block_items, block_kind};
-pub use codec::{MAX_CFI_FRAMES, MAX_CGROUP_BYTES, MAX_CHAIN_FRAMES, MAX_EVENT_BYTES, MAX_HOLES, MAX_STACK_BYTES};
+pub use codec::{
+    MAX_CFI_FRAMES, MAX_CGROUP_BYTES, MAX_CHAIN_FRAMES, MAX_ENVIRONMENT_BYTES, MAX_EVENT_BYTES, MAX_HOLES,
+    MAX_STACK_BYTES,
+};
 pub use damage::Damage;
 pub use error::{Error, LooksLike};
 pub use mapping_ranges::MappingRanges;

@@ -86,7 +86,13 @@ impl Cursor {
 }
 
 impl<W: Write> Reader<W> {
-    pub(super) fn new(writer: RecordingWriter<W>, events: Events, modules: Modules, options: Options) -> Self {
+    pub(super) fn new(
+        writer: RecordingWriter<W>,
+        events: Events,
+        modules: Modules,
+        groups: Groups,
+        options: Options,
+    ) -> Self {
         let follows_all = !events.has_threads();
         let tracker = Tracker::new(follows_all);
         Self {
@@ -94,7 +100,7 @@ impl<W: Write> Reader<W> {
             events,
             tracker,
             sharing: Sharing::default(),
-            groups: Groups::default(),
+            groups,
             modules,
             stack_ends: StackEnds::default(),
             dumpable: Dumpable::new(follows_all, options.includes_privileged, options.only_user),

@@ -5,6 +5,7 @@ use super::events::Events;
 use super::plan::Plan;
 use super::reader::{Options, Reader};
 use crate::error::Error;
+use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
 use crate::note::Note;
 use crate::privileges;
@@ -59,6 +60,7 @@ pub(crate) fn record<W: Write>(
             writer,
             events,
             Modules::new(open_files.limit(), &request.parser)?,
+            Groups::new(request),
             options(request, &plan),
         ),
         plan: &plan,

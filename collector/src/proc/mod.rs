@@ -2,6 +2,7 @@
 
 mod blocking;
 mod cgroup;
+mod environment;
 mod files;
 mod io;
 mod maps;
@@ -9,6 +10,7 @@ mod status;
 
 pub(crate) use blocking::{BlockingCalls, Place};
 pub(crate) use cgroup::cgroup_of;
+pub(crate) use environment::environment_of;
 pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
 pub(crate) use io::{Written, written};
 pub use maps::{MapsEntry, parse_maps};

@@ -11,12 +11,13 @@ use crate::error::Error;
 use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
+use crate::request::Request;
 use crate::ring::{Cursor, RingId, Rings};
 use crate::rules::{Missed, RuleLoader};
 use crate::sampled::{AtSample, FollowsSamples, describe_sampled};
 use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
 use crate::synthesis::{Follows, Resync, describe_parent};
-use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
+use fpprof_recording::model::{CaptureMode, Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -74,7 +75,7 @@ pub(super) struct Parts<W> {
 }
 
 impl<W: Write> Reader<W> {
-    pub(super) fn new(parts: Parts<W>, keeps_raw_stacks: bool, keeps_regs: bool) -> Self {
+    pub(super) fn new(parts: Parts<W>, request: &Request) -> Self {
         let Parts { writer, sideband, rings, tracker, modules, stack_hints, rule_loader } = parts;
         Self {
             writer,
@@ -82,10 +83,10 @@ impl<W: Write> Reader<W> {
             rings,
             tracker,
             sharing: Sharing::default(),
-            groups: Groups::default(),
+            groups: Groups::new(request),
             modules,
-            keeps_raw_stacks,
-            keeps_regs,
+            keeps_raw_stacks: request.keep_raw_stacks,
+            keeps_regs: request.mode != CaptureMode::Fp,
             write_failed: None,
             n_samples: 0,
             ring_bytes: 0,

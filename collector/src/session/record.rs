@@ -95,7 +95,7 @@ impl Loaded<'_> {
             stack_hints: self.stack_hints,
             rule_loader: rule_loader(request, &programs)?,
         };
-        let mut reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
+        let mut reader = Reader::new(parts, request);
         reader.switching = request.off_cpu.and_then(|_| switching_code());
         let mut session = Session {
             request,

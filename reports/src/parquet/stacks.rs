@@ -11,6 +11,7 @@
 //! | `process`, `thread` | string | names of the process and of the thread |
 //! | `service`, `container`, `pod` | string | what its control group was made for, see [`Attribution`]; empty if none |
 //! | `cgroup` | string | path of its control group; empty if not known |
+//! | `labels` | map of strings | its labels by name, see [`ProfileThread::labels`] |
 //! | `samples` | int64 | samples with this stack |
 //! | `weight` | int64 | what they stand for, in `weight_unit` |
 //! | `weight_unit` | string | `cpu_ns`, `blocked_ns` or `occurrences` |
@@ -23,7 +24,9 @@ use super::{UTC, file, int, number, text, time};
 use crate::escape::visible;
 use crate::profile::row;
 use arrow_array::ArrayRef;
-use arrow_array::builder::{Int64Builder, ListBuilder, StringBuilder, TimestampMicrosecondBuilder};
+use arrow_array::builder::{
+    Int64Builder, ListBuilder, MapBuilder, MapFieldNames, StringBuilder, TimestampMicrosecondBuilder,
+};
 use arrow_schema::{DataType, Field};
 use fpprof_analysis::attribution::Attribution;
 use fpprof_analysis::profile::{Profile, ProfileThread, Weight};
@@ -66,6 +69,7 @@ fn columns() -> Vec<Field> {
         text("container"),
         text("pod"),
         text("cgroup"),
+        labels(),
         number("samples"),
         number("weight"),
         text("weight_unit"),
@@ -74,6 +78,23 @@ fn columns() -> Vec<Field> {
         list("functions"),
         list("modules"),
     ]
+}
+
+/// The column of labels. Parquet prescribes the names of its fields.
+///
+/// # Sources
+/// `LogicalTypes.md` of Parquet, "Maps".
+fn labels() -> Field {
+    let names = label_names();
+    Field::new_map("labels", names.entry, label_part(&names.key), label_part(&names.value), false, false)
+}
+
+fn label_names() -> MapFieldNames {
+    MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() }
+}
+
+fn label_part(name: &str) -> Field {
+    Field::new(name, DataType::Utf8, false)
 }
 
 /// The element field of lists, by the name Spark uses.
@@ -88,6 +109,7 @@ struct Key<'p> {
     pid: u32,
     thread: &'p str,
     cgroup: &'p str,
+    labels: &'p [(String, String)],
     event: u32,
     stack: u32,
 }
@@ -102,11 +124,12 @@ struct Sum {
 fn rows(profile: &Profile) -> Vec<(Key<'_>, Sum)> {
     let mut rows: BTreeMap<Key<'_>, Sum> = BTreeMap::new();
     for sample in &profile.samples {
-        let Some(ProfileThread { pid, process, comm: thread, cgroup, .. }) = row(&profile.threads, sample.thread)
+        let Some(ProfileThread { pid, process, comm: thread, cgroup, labels, .. }) =
+            row(&profile.threads, sample.thread)
         else {
             continue;
         };
-        let key = Key { process, pid: *pid, thread, cgroup, event: sample.event, stack: sample.stack };
+        let key = Key { process, pid: *pid, thread, cgroup, labels, event: sample.event, stack: sample.stack };
         let sum = rows.entry(key).or_default();
         sum.samples = sum.samples.saturating_add(sample.samples);
         sum.weight = sum.weight.saturating_add(sample.weight);
@@ -128,6 +151,7 @@ struct Columns {
     container: StringBuilder,
     pod: StringBuilder,
     cgroup: StringBuilder,
+    labels: MapBuilder<StringBuilder, StringBuilder>,
     samples: Int64Builder,
     weight: Int64Builder,
     weight_unit: StringBuilder,
@@ -140,6 +164,8 @@ struct Columns {
 impl Default for Columns {
     fn default() -> Self {
         let list = || ListBuilder::new(StringBuilder::new()).with_field(element());
+        let names = label_names();
+        let (keys, values) = (label_part(&names.key), label_part(&names.value));
         Self {
             time: TimestampMicrosecondBuilder::new().with_timezone(UTC),
             duration: Int64Builder::new(),
@@ -153,6 +179,9 @@ impl Default for Columns {
             container: StringBuilder::new(),
             pod: StringBuilder::new(),
             cgroup: StringBuilder::new(),
+            labels: MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new())
+                .with_keys_field(keys)
+                .with_values_field(values),
             samples: Int64Builder::new(),
             weight: Int64Builder::new(),
             weight_unit: StringBuilder::new(),
@@ -180,6 +209,7 @@ impl Columns {
         let belongs = [(&mut self.service, service), (&mut self.container, container), (&mut self.pod, pod)];
         belongs.into_iter().for_each(|(column, name)| column.append_value(visible(&name.unwrap_or_default())));
         self.cgroup.append_value(visible(of.cgroup));
+        self.add_labels(of.labels);
         self.samples.append_value(int(sum.samples));
         self.weight.append_value(int(sum.weight));
         self.weight_unit.append_value(match event.map(|event| event.weight) {
@@ -201,6 +231,15 @@ impl Columns {
         self.modules.append(true);
     }
 
+    fn add_labels(&mut self, labels: &[(String, String)]) {
+        for (name, value) in labels {
+            self.labels.keys().append_value(visible(name));
+            self.labels.values().append_value(visible(value));
+        }
+        // An error if there were not as many values as keys.
+        let _ = self.labels.append(true);
+    }
+
     /// The finished columns, in the order of [`columns`].
     fn finish(mut self) -> Vec<ArrayRef> {
         vec![
@@ -216,6 +255,7 @@ impl Columns {
             Arc::new(self.container.finish()),
             Arc::new(self.pod.finish()),
             Arc::new(self.cgroup.finish()),
+            Arc::new(self.labels.finish()),
             Arc::new(self.samples.finish()),
             Arc::new(self.weight.finish()),
             Arc::new(self.weight_unit.finish()),

@@ -1,6 +1,6 @@
 //! OpenTelemetry profiles: the `ProfilesData` message that the Collector's file receiver and OTLP carry.
 //!
-//! One resource for each process and control group, with one profile for each event. Equal stacks of a thread are one
+//! One resource for each process, control group and set of labels, with one profile for each event. Equal stacks of a thread are one
 //! sample with all their times; if samples have no times, equal stacks of all threads with the same name are one sample
 //! with their sum. The format is under development: this is version 1.10 of `opentelemetry-proto`.
 //!
@@ -83,26 +83,30 @@ pub fn rejected(body: &[u8]) -> Option<(u64, String)> {
 /// Samples of a process by event, then by (thread, stack).
 type ByEvent<'p> = BTreeMap<u32, BTreeMap<(u32, u32), Vec<&'p ProfileSample>>>;
 
-/// Groups samples by process and control group, event, thread and stack. `first` goes into the ids of the profiles.
+/// A process by its ID, name, control group and labels.
+type Process<'p> = (u32, &'p str, &'p str, &'p [(String, String)]);
+
+/// Groups samples by process, event, thread and stack. `first` goes into the ids of the profiles.
 fn encode(profile: &Profile, first: usize) -> ProfilesData {
     let mut tables = Dictionary::new(profile);
     let representatives = representatives(profile);
     let mut attributes = Attributes::new();
-    let mut by_process: BTreeMap<(u32, &str, &str), ByEvent<'_>> = BTreeMap::new();
+    let mut by_process: BTreeMap<Process<'_>, ByEvent<'_>> = BTreeMap::new();
     for sample in &profile.samples {
         let Some(thread) = row(&profile.threads, sample.thread) else { continue };
-        let of_process = by_process.entry((thread.pid, &thread.process, &thread.cgroup)).or_default();
+        let ProfileThread { pid, process, cgroup, labels, .. } = thread;
+        let of_process = by_process.entry((*pid, process, cgroup, labels)).or_default();
         let thread = row(&representatives, sample.thread).copied().unwrap_or(sample.thread);
         of_process.entry(sample.event).or_default().entry((thread, sample.stack)).or_default().push(sample);
     }
-    let resource_profiles = by_process.into_iter().map(|((pid, process, cgroup), by_event)| {
+    let resource_profiles = by_process.into_iter().map(|(process, by_event)| {
         let profiles = by_event.into_iter().map(|(event, groups)| {
             let samples = groups.into_iter().map(|((thread, stack), samples)| {
                 let attribute_indices = sample_attributes(profile, thread, stack, &mut tables.strings, &mut attributes);
                 one_sample(profile, stack, &samples, attribute_indices)
             });
             let samples = samples.collect();
-            let id = id((&profile.recorded.host, &profile.strategy, first), (pid, process, cgroup, event), profile);
+            let id = id((&profile.recorded.host, &profile.strategy, first), (process, event), profile);
             OtlpProfile { profile_id: id, ..of_event(profile, event, samples, &mut tables.strings) }
         });
         let (name, version) = profile.recorded.recorder.split_once(' ').unwrap_or((&profile.recorded.recorder, ""));
@@ -112,7 +116,7 @@ fn encode(profile: &Profile, first: usize) -> ProfilesData {
             ..InstrumentationScope::default()
         };
         ResourceProfiles {
-            resource: Some(resource(profile, pid, process, cgroup)),
+            resource: Some(resource(profile, process)),
             scope_profiles: vec![ScopeProfiles {
                 scope: Some(scope),
                 profiles: profiles.collect(),
@@ -133,8 +137,8 @@ fn representatives(profile: &Profile) -> Vec<u32> {
     let first_of = |(number, thread): (u32, &ProfileThread)| match profile.grouping {
         Grouping::Each => number,
         Grouping::Summed => {
-            let ProfileThread { pid, process, comm, cgroup, .. } = thread.clone();
-            *firsts.entry((pid, process, comm, cgroup)).or_insert(number)
+            let ProfileThread { pid, process, comm, cgroup, labels, .. } = thread.clone();
+            *firsts.entry((pid, process, comm, cgroup, labels)).or_insert(number)
         }
     };
     numbered.map(first_of).collect()
@@ -188,8 +192,9 @@ fn of_event(profile: &Profile, event: u32, samples: Vec<Sample>, strings: &mut S
     }
 }
 
-/// The service name is the control group's, or else the process's name.
-fn resource(profile: &Profile, pid: u32, process: &str, cgroup: &str) -> Resource {
+/// The service name is the control group's, or else the process's name. A label is an attribute of its name, and replaces
+/// another of that name.
+fn resource(profile: &Profile, (pid, process, cgroup, labels): Process<'_>) -> Resource {
     let host = &profile.recorded;
     let Attribution { service, container, pod } = Attribution::of(cgroup.as_bytes());
     let text = |key: &str, text: &str| key_value(key, Value::StringValue(crate::escape::visible(text).into_owned()));
@@ -205,6 +210,8 @@ fn resource(profile: &Profile, pid: u32, process: &str, cgroup: &str) -> Resourc
     attributes.extend(container.map(|container| text("container.id", &container)));
     attributes.extend(pod.map(|pod| text("k8s.pod.uid", &pod)));
     attributes.extend((!cgroup.is_empty()).then(|| text("process.linux.cgroup", cgroup)));
+    attributes.retain(|attribute| labels.iter().all(|(name, _)| *name != attribute.key));
+    attributes.extend(labels.iter().map(|(name, value)| text(name, value)));
     Resource { attributes, ..Resource::default() }
 }
 

@@ -3,7 +3,7 @@
 use super::error::StoreError;
 use super::filter::{Facet, Filter};
 use super::labels::Labels;
-use super::rows::Rows;
+use super::rows::{LABELS, Rows};
 use crate::escape::visible;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The most names of a column in an answer.
 const MAX: usize = 1000;
 /// Bits of event and strategy. They do not filter rows here: counts are kept per event and strategy anyway.
-const FIXED: u8 = (1 << Facet::Event as u8) | (1 << Facet::Strategy as u8);
+const FIXED: u16 = (1 << Facet::Event as u8) | (1 << Facet::Strategy as u8);
 
 /// Adds up samples by the names in each column.
 #[derive(Debug)]
@@ -89,7 +89,13 @@ impl Facets {
     }
 
     /// The columns that [`Self::add`] needs. It applies the filter itself: read the rows without one.
-    pub const COLUMNS: [&str; 12] = [
+    #[must_use]
+    pub fn columns(&self) -> Vec<&'static str> {
+        let labels = (!self.filter.labels.is_empty()).then_some(LABELS);
+        Self::COLUMNS.into_iter().chain(labels).collect()
+    }
+
+    const COLUMNS: [&str; 12] = [
         "time",
         "duration_us",
         "host",
@@ -118,7 +124,7 @@ impl Facets {
         let combinations = self.combinations_of(rows)?;
         for (row, &combination) in combinations.iter().enumerate() {
             let at = |list: &[u64]| list.get(row).copied().unwrap_or(0);
-            let bits = refused.get(row).copied().unwrap_or(u8::MAX) & !FIXED;
+            let bits = refused.get(row).copied().unwrap_or(u16::MAX) & !FIXED;
             if let Some(sum) = self.combinations.get_mut(combination).filter(|_| bits == 0) {
                 sum.samples = sum.samples.saturating_add(at(&samples));
                 sum.weight = sum.weight.saturating_add(at(&weights));

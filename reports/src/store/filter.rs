@@ -43,7 +43,7 @@ impl Facet {
     }
 
     /// The facet's bit in a set of columns.
-    pub(super) fn bit(self) -> u8 {
+    pub(super) fn bit(self) -> u16 {
         1 << (self as u8)
     }
 }
@@ -57,6 +57,8 @@ pub struct Filter {
     pub to_us: Option<i64>,
     /// The accepted names by column; an absent column accepts any. The empty name stands for rows without one.
     pub names: BTreeMap<Facet, BTreeSet<String>>,
+    /// The accepted values by name of a label, likewise.
+    pub labels: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Filter {

@@ -15,12 +15,18 @@ use parquet::arrow::arrow_reader::{
     ArrowPredicateFn, ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowFilter,
 };
 use parquet::file::reader::ChunkReader;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Rows per record batch.
 const BATCH_ROWS: usize = 8192;
 /// The bit in [`Rows::refusals`] for a time out of range, beside those of the columns.
-pub(super) const TIME_BIT: u8 = 1 << 7;
+pub(super) const TIME_BIT: u16 = 1 << 7;
+/// The bit for labels.
+const LABELS_BIT: u16 = 1 << 8;
+
+/// The column of labels, which filters need only if they name one.
+pub(super) const LABELS: &str = "labels";
 
 /// A batch of rows of a table.
 #[derive(Debug, Clone)]
@@ -47,7 +53,8 @@ pub fn read<R: ChunkReader + 'static>(
     let metadata = ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options)?;
     let schema = metadata.parquet_schema();
     let wanted = ProjectionMask::columns(schema, columns.iter().copied());
-    let named = Facet::ALL.map(Facet::name).into_iter().chain(["time"]);
+    let has_labels = filter.is_some_and(|filter| !filter.labels.is_empty());
+    let named = Facet::ALL.map(Facet::name).into_iter().chain(["time"]).chain(has_labels.then_some(LABELS));
     let mask = ProjectionMask::columns(schema, named);
     let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
         .with_batch_size(BATCH_ROWS)
@@ -113,9 +120,9 @@ impl Rows {
     }
 
     /// The columns that reject each row, as a set of [`Facet::bit`] and [`TIME_BIT`]; 0 for a row that passes.
-    pub(super) fn refusals(&self, filter: &Filter) -> Result<Vec<u8>, StoreError> {
+    pub(super) fn refusals(&self, filter: &Filter) -> Result<Vec<u16>, StoreError> {
         let time_bit = |&time: &i64| if filter.has_time(time) { 0 } else { TIME_BIT };
-        let mut refused: Vec<u8> = self.times()?.iter().map(time_bit).collect();
+        let mut refused: Vec<u16> = self.times()?.iter().map(time_bit).collect();
         for &facet in filter.names.keys() {
             let words = self.words(facet.name())?;
             let is_refused: Vec<bool> = words.values().map(|name| !filter.has_name(facet, name)).collect();
@@ -125,7 +132,36 @@ impl Rows {
                 }
             }
         }
+        if !filter.labels.is_empty() {
+            self.refuse_labels(filter, &mut refused)?;
+        }
         Ok(refused)
+    }
+
+    /// Tables of earlier versions have no labels: there, no row has one.
+    fn refuse_labels(&self, filter: &Filter, refused: &mut [u16]) -> Result<(), StoreError> {
+        let labels = match self.0.column_by_name(LABELS) {
+            None => None,
+            Some(column) => Some(column.as_map_opt().ok_or(StoreError::Column(LABELS))?),
+        };
+        let texts = labels.and_then(|map| Some((map, map.keys().as_string_opt()?, map.values().as_string_opt()?)));
+        if labels.is_some() != texts.is_some() {
+            return Err(StoreError::Column(LABELS));
+        }
+        for (row, bits) in refused.iter_mut().enumerate() {
+            let has = |name: &str, wanted: &BTreeSet<String>| {
+                let value = texts.and_then(|(map, names, values): (_, &StringArray, &StringArray)| {
+                    let [from, to] = [row, row + 1].map(|row| map.value_offsets().get(row).copied().unwrap_or(0));
+                    let entries = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
+                    entries.into_iter().find(|&at| names.value(at) == name).map(|at| values.value(at))
+                });
+                wanted.contains(value.unwrap_or_default())
+            };
+            if !filter.labels.iter().all(|(name, wanted)| has(name, wanted)) {
+                *bits |= LABELS_BIT;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -176,7 +176,7 @@ fn very_deep_stacks_are_cut() {
 fn facets_do_not_hide_the_alternatives() {
     let facets = |names: &[(Facet, &str)]| {
         let mut facets = Facets::new(filter(names));
-        for rows in read(table(&both()), &Facets::COLUMNS, None).expect("a table") {
+        for rows in read(table(&both()), &facets.columns(), None).expect("a table") {
             facets.add(&rows).expect("added");
         }
         facets.finish()
@@ -277,4 +277,24 @@ fn damaged_tables_are_refused() {
     counters::write(&none, &mut counters).expect("written");
     let refused = read(Bytes::from(counters), &["value"], Some(&filter(&[(Facet::Strategy, "fp")])));
     assert!(refused.is_ok_and(|rows| rows.is_empty()), "no rows, so no column is missed");
+}
+
+/// Check that labels select rows, that the empty value stands for rows without a label, and that the facets obey them.
+#[test]
+fn labels_select() {
+    let total = |values: &[&str]| {
+        let values = values.iter().map(|&value| value.to_owned()).collect();
+        let of_team = Filter { labels: [("team".to_owned(), values)].into(), ..Filter::default() };
+        let filter = Arc::new(of_team.with(Facet::Strategy, "cfi"));
+        let mut facets = Facets::new(Arc::clone(&filter));
+        for rows in read(table(&both()), &facets.columns(), None).expect("a table") {
+            facets.add(&rows).expect("added");
+        }
+        let processes = facets.finish().facets.remove(&Facet::Process).unwrap_or_default();
+        let of_facets: u64 = processes.iter().map(|named| named.samples).sum();
+        let total = added(&both(), all(), &[filter]).total[0];
+        assert_eq!(of_facets, total);
+        total
+    };
+    assert_eq!([&["web"][..], &[""], &["web", ""], &["none"]].map(total), [70, 30, 100, 0]);
 }

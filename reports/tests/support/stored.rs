@@ -56,7 +56,12 @@ fn add(profile: &mut Profile, process: &str, stack: &str, stop: StopReason, samp
     let frames = (first..profile.frames.len()).map(number).collect();
     profile.stacks.push(ProfileStack { frames, stop });
     let (comm, cgroup) = (process.to_owned(), format!("/system.slice/{process}.service"));
-    profile.threads.push(ProfileThread { pid: 7, tid: 7, process: comm.clone(), comm, cgroup });
+    let labels = match process {
+        "nginx" => vec![("team".to_owned(), "web".to_owned()), ("zone".to_owned(), "a\u{202e}".to_owned())],
+        _ => Vec::new(),
+    };
+    let thread = ProfileThread { pid: 7, tid: 7, process: comm.clone(), comm, cgroup, labels, ..Default::default() };
+    profile.threads.push(thread);
     let (thread, stack) = (number(profile.threads.len() - 1), number(profile.stacks.len() - 1));
     let weight = samples * 10;
     profile.samples.push(ProfileSample { time_ns: 0, cpu: 0, event: 0, thread, stack, samples, weight });

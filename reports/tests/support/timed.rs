@@ -47,6 +47,8 @@ pub(crate) fn profile(name: &str) -> Profile {
         process: name.to_owned(),
         comm: name.to_owned(),
         cgroup: format!("/kubepods/pod0a-1/{}", "ab".repeat(32)),
+        labels: vec![("team".to_owned(), name.to_owned())],
+        ..ProfileThread::default()
     };
     let sample = |n: u64, thread, stack| ProfileSample {
         time_ns: n * 1_000_000,

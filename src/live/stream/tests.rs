@@ -54,7 +54,7 @@ fn exit(pid: u32) -> Sideband {
 }
 
 fn cgroup(pid: u32, path: &str) -> Sideband {
-    Sideband::Cgroup(Cgroup { time_ns: 1, pid, path: path.into() })
+    Sideband::Cgroup(Cgroup { time_ns: 1, pid, path: path.into(), ..Cgroup::default() })
 }
 
 fn thread(pid: u32, tid: u32) -> Sideband {

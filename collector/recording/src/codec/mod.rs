@@ -29,6 +29,6 @@ pub use cfi::MAX_CFI_FRAMES;
 pub(crate) use decode::{decode_samples, decode_who, tells_who};
 pub(crate) use encode::SampleEncoder;
 pub(crate) use gaps::{GapEncoder, decode_gaps};
-pub use sideband::{MAX_CGROUP_BYTES, MAX_EVENT_BYTES};
+pub use sideband::{MAX_CGROUP_BYTES, MAX_ENVIRONMENT_BYTES, MAX_EVENT_BYTES};
 pub(crate) use sideband::{SidebandEncoder, decode_sideband, variable_bytes};
 pub use state::{MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES};

@@ -13,12 +13,16 @@ pub const MAX_EVENT_BYTES: usize = 48 << 20;
 /// `proc_cgroup_show` in `kernel/cgroup/cgroup.c`: the kernel shows no paths longer than `PATH_MAX`.
 pub const MAX_CGROUP_BYTES: usize = 4096;
 
+/// The most bytes that are kept of the environment of a process.
+pub const MAX_ENVIRONMENT_BYTES: usize = 16 << 10;
+
 const MMAP: u8 = 1;
 const COMM: u8 = 2;
 const FORK: u8 = 3;
 const EXIT: u8 = 4;
 const MODULE: u8 = 5;
 const CGROUP: u8 = 6;
+const CGROUP_AND_ENVIRONMENT: u8 = 7;
 
 /// Collects the events of one block.
 #[derive(Debug, Default)]
@@ -45,13 +49,17 @@ impl SidebandEncoder {
 
     /// Adds an event; on an error, nothing is added.
     pub(crate) fn push(&mut self, event: &Sideband) -> Result<(), Error> {
-        let (what, limit) = match event {
-            Sideband::Cgroup(_) => ("the bytes of a control group's path", MAX_CGROUP_BYTES),
-            _ => ("a process event's bytes", MAX_EVENT_BYTES),
+        let sizes = match event {
+            Sideband::Cgroup(event) => [
+                ("the bytes of a control group's path", event.path.len(), MAX_CGROUP_BYTES),
+                ("the bytes of an environment", event.environment.len(), MAX_ENVIRONMENT_BYTES),
+            ],
+            _ => [("a process event's bytes", variable_bytes(event), MAX_EVENT_BYTES); 2],
         };
-        let size = variable_bytes(event);
-        if size > limit {
-            return Err(Error::TooLarge { what, value: size as u64, limit: limit as u64 });
+        for (what, size, limit) in sizes {
+            if size > limit {
+                return Err(Error::TooLarge { what, value: size as u64, limit: limit as u64 });
+            }
         }
         self.items += 1;
         let out = &mut self.payload;
@@ -71,10 +79,14 @@ impl SidebandEncoder {
             }
             Sideband::Exit(event) => head(out, time, EXIT, event.time_ns, event.pid, event.tid),
             Sideband::Cgroup(event) => {
-                out.push(CGROUP);
+                let has_environment = !event.environment.is_empty();
+                out.push(if has_environment { CGROUP_AND_ENVIRONMENT } else { CGROUP });
                 put_delta(out, event.time_ns, std::mem::replace(time, event.time_ns));
                 put(out, u64::from(event.pid));
                 put_bytes(out, &event.path);
+                if has_environment {
+                    put_bytes(out, &event.environment);
+                }
             }
             Sideband::Module(event) => {
                 out.push(MODULE);
@@ -93,7 +105,7 @@ pub(crate) fn variable_bytes(event: &Sideband) -> usize {
         Sideband::Mmap(event) => event.path.len(),
         Sideband::Comm(event) => event.comm.len(),
         Sideband::Fork(_) | Sideband::Exit(_) => 0,
-        Sideband::Cgroup(event) => event.path.len(),
+        Sideband::Cgroup(event) => event.path.len().saturating_add(event.environment.len()),
         Sideband::Module(event) => event.path.len().saturating_add(event.bytes.len()),
     }
 }
@@ -161,9 +173,11 @@ fn event(bytes: &mut Cursor<'_>, time: &mut u64, spare: &mut Vec<u8>) -> Option<
     *time = bytes.delta(*time)?;
     let time_ns = *time;
     let pid = bytes.u32()?;
-    if tag == CGROUP {
+    if tag == CGROUP || tag == CGROUP_AND_ENVIRONMENT {
         let path = get_name(bytes, spare).filter(|path| path.len() <= MAX_CGROUP_BYTES)?;
-        return Some(Sideband::Cgroup(Cgroup { time_ns, pid, path }));
+        let environment = if tag == CGROUP { Vec::new() } else { get_bytes(bytes)? };
+        let is_short = environment.len() <= MAX_ENVIRONMENT_BYTES;
+        return is_short.then_some(Sideband::Cgroup(Cgroup { time_ns, pid, path, environment }));
     }
     let tid = near(bytes, pid)?;
     Some(match tag {
@@ -234,7 +248,7 @@ mod tests {
     use super::*;
 
     fn cgroup(bytes: usize) -> Cgroup {
-        Cgroup { time_ns: 5, pid: 7, path: vec![b'a'; bytes] }
+        Cgroup { time_ns: 5, pid: 7, path: vec![b'a'; bytes], environment: Vec::new() }
     }
 
     /// Check that the path of a control group can be as long as the kernel shows it, but not longer: a longer one is
@@ -250,6 +264,21 @@ mod tests {
         assert_eq!(read, [Sideband::Cgroup(cgroup(MAX_CGROUP_BYTES))]);
         let mut forged = vec![CGROUP, 0, 7];
         put_bytes(&mut forged, &cgroup(MAX_CGROUP_BYTES + 1).path);
+        assert_eq!(decode_sideband(&forged, 1, |event| panic!("{event:?}")), Err(0));
+    }
+
+    /// Check the same of what is kept of an environment.
+    #[test]
+    fn environments_are_bounded() {
+        let with = |bytes| Sideband::Cgroup(Cgroup { environment: vec![b'e'; bytes], ..cgroup(2) });
+        let mut encoder = SidebandEncoder::default();
+        encoder.push(&with(MAX_ENVIRONMENT_BYTES)).unwrap();
+        encoder.push(&with(MAX_ENVIRONMENT_BYTES + 1)).unwrap_err();
+        let mut read = Vec::new();
+        decode_sideband(encoder.payload(), encoder.items(), |event| read.push(event.clone())).unwrap();
+        assert_eq!(read, [with(MAX_ENVIRONMENT_BYTES)]);
+        let mut forged = vec![CGROUP_AND_ENVIRONMENT, 0, 7, 0];
+        put_bytes(&mut forged, &[0; MAX_ENVIRONMENT_BYTES + 1]);
         assert_eq!(decode_sideband(&forged, 1, |event| panic!("{event:?}")), Err(0));
     }
 }

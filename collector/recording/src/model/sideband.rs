@@ -142,9 +142,9 @@ pub struct Exit {
     pub tid: u32,
 }
 
-/// The control group of a process, from this time on. A forked process is in its parent's group until an event of its
-/// own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The control group of a process and what is kept of its environment, from this time on. A forked process has its
+/// parent's until an event of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cgroup {
     /// Time of the sample or event for which the group was read, slightly later.
     pub time_ns: u64,
@@ -152,6 +152,10 @@ pub struct Cgroup {
     pub pid: u32,
     /// Its path as in `/proc/PID/cgroup`, `/` for the root; at most [`MAX_CGROUP_BYTES`](crate::MAX_CGROUP_BYTES).
     pub path: Vec<u8>,
+    /// The environment variables that were asked for and are set: for each, `NAME=VALUE` and a zero byte as in
+    /// `/proc/PID/environ`, or `NAME` and a zero byte if its value could not be read; at most
+    /// [`MAX_ENVIRONMENT_BYTES`](crate::MAX_ENVIRONMENT_BYTES).
+    pub environment: Vec<u8>,
 }
 
 /// Path of a [`ModuleBytes`] that is not a file: the lines of `/proc/kallsyms` for the kernel functions on the samples'

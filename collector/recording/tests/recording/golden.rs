@@ -157,7 +157,8 @@ fn samples_with_signals() -> Vec<Sample> {
 
 /// Events that versions before 8 could not represent.
 fn newer_events() -> Vec<Sideband> {
-    let cgroup = |time_ns, path: &str| Sideband::Cgroup(Cgroup { time_ns, pid: 9, path: path.into() });
+    let cgroup =
+        |time_ns, path: &str| Sideband::Cgroup(Cgroup { time_ns, pid: 9, path: path.into(), ..Cgroup::default() });
     vec![cgroup(1_600, "/system.slice/true.service"), cgroup(1_700, "/")]
 }
 

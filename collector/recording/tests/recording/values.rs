@@ -282,7 +282,9 @@ pub(crate) fn arbitrary_sideband() -> impl Strategy<Value = Sideband> {
             Sideband::Fork(Fork { time_ns, pid, tid, parent_pid, parent_tid })
         }),
         ids().prop_map(|(time_ns, pid, tid)| Sideband::Exit(Exit { time_ns, pid, tid })),
-        (ids(), bytes()).prop_map(|((time_ns, pid, _), path)| Sideband::Cgroup(Cgroup { time_ns, pid, path })),
+        (ids(), bytes(), bytes()).prop_map(|((time_ns, pid, _), path, environment)| {
+            Sideband::Cgroup(Cgroup { time_ns, pid, path, environment })
+        }),
         (bytes(), identity(), bytes()).prop_map(|(path, identity, bytes)| Sideband::Module(ModuleBytes {
             path,
             identity,
