@@ -3,6 +3,7 @@
 //! ```text
 //! STORE/stacks/day=2026-11-26/140500.000012Z-HOST.parquet      samples of the interval that began then, by stack
 //! STORE/counters/day=2026-11-26/140500.000012Z-HOST.parquet    its balance, and the agent's own cost
+//! STORE/stacks/day=2026-11-26/130000.000012Z_135900.000007Z-HOST.parquet     the same of all intervals that began from then to then
 //! ```
 //!
 //! Days are UTC.
@@ -11,6 +12,9 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Error, Timestamp};
 use std::path::Path;
+
+/// Microseconds of an hour.
+pub(crate) const HOUR_US: i64 = 3_600_000_000;
 
 /// A kind of table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,19 +46,34 @@ pub(crate) fn day_of(start_unix_us: u64) -> Result<String, Error> {
 /// # Errors
 /// If the time is out of range.
 pub(crate) fn file_of(start_unix_us: u64, host: &str) -> Result<String, Error> {
-    Ok(format!("{}-{host}.parquet", time(start_unix_us)?.strftime("%H%M%S%.6fZ")))
+    Ok(format!("{}-{host}.parquet", time(start_unix_us)?.strftime(TIME)))
 }
+
+/// Name of the file for intervals of which the first and the last began at these times of one day, microseconds since 1970.
+///
+/// # Errors
+/// If a time is out of range.
+pub(crate) fn file_of_range([first, last]: [i64; 2], host: &str) -> Result<String, Error> {
+    let [first, last] = [first, last].map(Timestamp::from_microsecond);
+    Ok(format!("{}_{}-{host}.parquet", first?.strftime(TIME), last?.strftime(TIME)))
+}
+
+const TIME: &str = "%H%M%S%.6fZ";
 
 fn time(unix_us: u64) -> Result<Timestamp, Error> {
     Timestamp::from_microsecond(i64::try_from(unix_us).unwrap_or(i64::MAX))
 }
 
-/// The start of a file's interval, microseconds since 1970; `None` if its name has no such time.
-pub(crate) fn start_of(path: &Path) -> Option<i64> {
+/// The starts of the first and the last interval of a file, microseconds since 1970; `None` if its name has no such times.
+pub(crate) fn range_of(path: &Path) -> Option<[i64; 2]> {
     let day = path.parent()?.file_name()?.to_str()?.strip_prefix("day=")?;
-    let (time, _) = path.file_name()?.to_str()?.split_once("Z-")?;
-    let began = DateTime::strptime("%Y-%m-%d %H%M%S%.f", format!("{day} {time}")).ok()?;
-    Some(began.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond())
+    let (times, _) = path.file_name()?.to_str()?.split_once("Z-")?;
+    let began = |time: &str| {
+        let began = DateTime::strptime("%Y-%m-%d %H%M%S%.f", format!("{day} {time}")).ok()?;
+        Some(began.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond())
+    };
+    let (first, last) = times.split_once("Z_").unwrap_or((times, times));
+    Some([began(first)?, began(last)?])
 }
 
 #[cfg(test)]
@@ -64,12 +83,16 @@ mod tests {
     /// Check that file names give the start of the interval to the microsecond, and that other names give none.
     #[test]
     fn names_say_when() {
-        for began in [1_795_694_400_000_000, 1_795_694_459_000_012, 1_795_737_599_999_999] {
+        for began in [1_795_694_402_000_000, 1_795_694_459_000_012, 1_795_737_599_999_999] {
             let path = Path::new("store").join(day_of(began).unwrap()).join(file_of(began, "a-host.Z-1").unwrap());
-            assert_eq!(start_of(&path), i64::try_from(began).ok(), "{}", path.display());
+            let time = i64::try_from(began).expect("a time");
+            assert_eq!(range_of(&path), Some([time; 2]), "{}", path.display());
+            let range = [time - 1_000_001, time];
+            let path = path.with_file_name(file_of_range(range, "a-host.Z-1").unwrap());
+            assert_eq!(range_of(&path), Some(range), "{}", path.display());
         }
         for name in ["day=2026-11-26/x.parquet", "2026-11-26/120000.000000Z-a.parquet", "day=2026-13-26/120000.0Z-a"] {
-            assert_eq!(start_of(Path::new(name)), None, "{name}");
+            assert_eq!(range_of(Path::new(name)), None, "{name}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Unwinds and symbolises the samples of an interval; if this process is privileged, in a process of its own.
 //!
-//! The process receives the interval through its socket, as a file: a [`Span`] as one line of JSON, then a recording.
-//! It writes to its standard output, also a file: a `Head` as one line of JSON, the table of stacks, and the requests
-//! to a collector. Then it exits.
+//! The process receives the interval through its socket, as a file: a `Task` as one line of JSON, then a recording. It
+//! writes to its standard output, also a file: a `Head` as one line of JSON, the table of stacks, and the requests to a
+//! collector. Then it exits. Tables are merged likewise: after the line, each is a file of its own.
 
 use super::labels::{self, LabelRule, LeftOut};
 use crate::live::Part;
@@ -16,6 +16,7 @@ use fpprof_recording::Recording;
 use fpprof_recording::model::Measure;
 use fpprof_reports::parquet;
 use fpprof_reports::profile::otlp::{self, Request};
+use fpprof_reports::store::merge;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -40,6 +41,13 @@ const MAX_LINE_BYTES: u64 = 1 << 20;
 const MAX_REQUEST_BYTES: usize = 4_000_000;
 /// The most requests of an interval: each is a file of the spool.
 const MAX_REQUESTS: usize = 1000;
+
+/// What the process does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Task {
+    Analyse(Span),
+    Merge,
+}
 
 /// The time of an interval, and how to analyse it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,14 +120,11 @@ pub(super) struct Analyst {
 enum Message {
     /// A pidfd of the process: a pid could be reused after it has ended.
     Started(OwnedFd),
-    Done(anyhow::Result<Output>),
+    Done(anyhow::Result<File>),
 }
 
 impl Analyst {
     /// Unwinds and symbolises the samples of an interval.
-    ///
-    /// A thread talks to the process, so that a hung process cannot block the agent: after [`LIMIT`] the process is
-    /// killed, the interval fails, and further ones fail until the thread has ended.
     ///
     /// # Errors
     /// If the process crashes or takes too long, or the previous one has not ended yet.
@@ -127,6 +132,35 @@ impl Analyst {
         if !is_privileged() {
             return of_recording(part.into_bytes(), &span);
         }
+        let mut input = first_part(&Task::Analyse(span))?;
+        part.write(&mut input)?;
+        drop(part);
+        input.rewind()?;
+        read_output(self.written(vec![input])?)
+    }
+
+    /// Merges tables, in order; returns the bytes of one with the rows of all.
+    ///
+    /// # Errors
+    /// Those of [`Self::analyse`]; if a table is damaged.
+    pub(super) fn merge(&mut self, tables: Vec<File>) -> anyhow::Result<Vec<u8>> {
+        if !is_privileged() {
+            return merged(tables);
+        }
+        let mut input = first_part(&Task::Merge)?;
+        input.rewind()?;
+        let mut output = self.written([input].into_iter().chain(tables).collect())?;
+        let mut table = Vec::new();
+        output.rewind()?;
+        output.read_to_end(&mut table)?;
+        Ok(table)
+    }
+
+    /// Gives parts to a process without privileges; returns what it wrote.
+    ///
+    /// A thread talks to the process, so that a hung process cannot block the agent: after [`LIMIT`] the process is
+    /// killed, the task fails, and further ones fail until the thread has ended.
+    fn written(&mut self, parts: Vec<File>) -> anyhow::Result<File> {
         if let Some(late) = self.late.take() {
             // A thread that panicked has dropped its sender.
             let is_over = loop {
@@ -144,7 +178,7 @@ impl Analyst {
         let (sender, receiver) = channel();
         let files = Files { kernel_names: Some(Arc::clone(&self.kernel_names)), ..Files::default() };
         std::thread::Builder::new().name("fpprof-analyst".to_owned()).spawn(move || {
-            let done = in_process(&part, &span, &files, &sender);
+            let done = in_process(parts, &files, &sender);
             // After the time limit nobody receives it.
             let _ = sender.send(Message::Done(done));
         })?;
@@ -165,13 +199,16 @@ impl Analyst {
     }
 }
 
-/// Analyses the interval in a process without privileges, and waits for its exit.
-fn in_process(part: &Part, span: &Span, files: &Files, sender: &Sender<Message>) -> anyhow::Result<Output> {
+/// A file that begins with a task.
+fn first_part(task: &Task) -> anyhow::Result<File> {
     let mut input = worker::memory_file("fpprof-interval")?;
-    serde_json::to_writer(&mut input, span)?;
+    serde_json::to_writer(&mut input, task)?;
     input.write_all(b"\n")?;
-    part.write(&mut input)?;
-    input.rewind()?;
+    Ok(input)
+}
+
+/// Gives parts to a process without privileges, and waits for its exit.
+fn in_process(parts: Vec<File>, files: &Files, sender: &Sender<Message>) -> anyhow::Result<File> {
     let output = worker::memory_file("fpprof-table")?;
     let stdout = output.try_clone().context("handing over a file")?;
     let (mut child, socket) = worker::start(["agent".into()], |command| {
@@ -182,13 +219,13 @@ fn in_process(part: &Part, span: &Span, files: &Files, sender: &Sender<Message>)
     if let Ok(process) = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
         let _ = sender.send(Message::Started(process));
     }
-    let mut input = Some((input, 0));
-    let served = worker::serve(&socket, files, &mut || input.take());
+    let mut parts = parts.into_iter().map(|part| (part, 0));
+    let served = worker::serve(&socket, files, &mut || parts.next());
     drop(socket);
     let status = child.wait().context("waiting for the process that unwinds")?;
     served.context("answering the process that unwinds")?;
     ensure!(status.success(), "the process that unwinds ended with {status}");
-    read_output(output)
+    Ok(output)
 }
 
 /// Reads what the process wrote. Hostile files may have taken it over, so every size is checked against what is there.
@@ -213,17 +250,22 @@ fn read_output(mut output: File) -> anyhow::Result<Output> {
     Ok(Output { analysed, table, requests })
 }
 
-/// The main function of the process that analyses an interval.
+/// The main function of the process that analyses an interval or merges tables.
 ///
 /// # Errors
-/// If the interval cannot be read or analysed.
+/// If something cannot be read or analysed.
 pub(crate) fn run() -> anyhow::Result<u8> {
     let client = worker::client().context("no connection to the process that opens files")?;
     let (file, _) = client.part()?.context("no interval")?;
     let mut file = BufReader::new(file);
     let mut line = Vec::new();
     file.read_until(b'\n', &mut line)?;
-    let span: Span = serde_json::from_slice(&line)?;
+    let Task::Analyse(span) = serde_json::from_slice(&line)? else {
+        let tables = iter::from_fn(|| client.part().transpose()).map(|part| Ok(part?.0));
+        let table = merged(tables.collect::<anyhow::Result<_>>()?)?;
+        io::stdout().lock().write_all(&table)?;
+        return Ok(crate::exit::DONE);
+    };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let Output { analysed, table, requests } = of_recording(bytes, &span)?;
@@ -235,6 +277,12 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     requests.iter().try_for_each(|request| out.write_all(&request.body))?;
     out.flush()?;
     Ok(crate::exit::DONE)
+}
+
+fn merged(tables: Vec<File>) -> anyhow::Result<Vec<u8>> {
+    let mut table = Vec::new();
+    merge(tables, &mut table)?;
+    Ok(table)
 }
 
 /// Analyses a recording. Waits are analysed separately: they are never summed with CPU samples.

@@ -69,6 +69,8 @@ pub(crate) struct StoreConfig {
     /// When all files together exceed this many bytes, the oldest are removed.
     #[serde(deserialize_with = "size")]
     pub(crate) max_size: u64,
+    /// Whether the files of an hour that is over are merged.
+    pub(crate) compact: bool,
 }
 
 /// The HTTP server of metrics.
@@ -129,7 +131,12 @@ impl Default for Config {
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        Self { path: PathBuf::from("/var/lib/fpprof"), keep: Duration::from_secs(7 * 24 * 3600), max_size: 10 << 30 }
+        Self {
+            path: PathBuf::from("/var/lib/fpprof"),
+            keep: Duration::from_secs(7 * 24 * 3600),
+            max_size: 10 << 30,
+            compact: true,
+        }
     }
 }
 
@@ -315,7 +322,7 @@ mod tests {
         assert_eq!(checked("").expect("defaults"), Config::default());
         let config = checked(
             "rate = 99\ncall-graph = \"both,32K\"\nkernel-stacks = false\noff-cpu = \"10ms\"\ninterval = \"10s\"\n\
-             [store]\npath = \"/srv/p\"\nkeep = \"1d\"\nmax-size = \"1G\"\n\
+             [store]\npath = \"/srv/p\"\nkeep = \"1d\"\nmax-size = \"1G\"\ncompact = false\n\
              [http]\nenabled = false\nlisten = \"[::1]:99\"\n[push]\nurl = \"http://[::1]:4318\"\ntoken-file = \"/t\"\n\
              ca-file = \"/c\"\nall-strategies = true\nmax-spool = \"1M\"\n[limits]\ncpu-percent = 0.5\nmemory = \"200M\"\n",
         )
@@ -324,7 +331,7 @@ mod tests {
         assert_eq!(request.mode, CaptureMode::Both { stack_bytes: 32 << 10 });
         assert_eq!((request.off_cpu, request.kernel_stacks), (Some(Duration::from_millis(10)), false));
         assert_eq!((config.store.keep, config.store.max_size), (Duration::from_secs(86_400), 1 << 30));
-        assert_eq!((config.limits.memory, config.http.enabled), (200 << 20, false));
+        assert_eq!((config.limits.memory, config.http.enabled, config.store.compact), (200 << 20, false, false));
         let [url, token_file, ca_file] = ["http://[::1]:4318", "/t", "/c"];
         let push = PushConfig {
             url: Some(url.to_owned()),
@@ -355,7 +362,7 @@ mod tests {
         assert_eq!((config.label.len(), config.request().expect("a request").environment.len()), (2, 1));
         assert_eq!(config.off_cpu, Some(Duration::from_millis(10)));
         assert!(config.push.url.is_some() && config.push.token_file.is_some() && config.push.ca_file.is_some());
-        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 22);
+        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 23);
     }
 
     /// Check that errors name the invalid key.

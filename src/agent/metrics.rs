@@ -4,6 +4,7 @@
 //! The text format `OpenMetrics` 1.0; <https://prometheus.io/docs/practices/naming/>
 
 use super::analyst::Analysed;
+use super::compaction::Outcome;
 use super::cost::Spent;
 use super::counted::Ticks;
 use super::effort::{Effort, Step};
@@ -52,6 +53,7 @@ pub(super) struct Metrics {
     spool_bytes: Gauge<i64, AtomicI64>,
     spool_files: Gauge<i64, AtomicI64>,
     left_out: Counter,
+    compactions: Counters,
     /// Label sets that came from workers, limited to [`MAX_KNOWN`].
     known: Mutex<BTreeSet<Labels>>,
     /// Deadline for the end of the current interval; the agent is unhealthy after it.
@@ -84,7 +86,7 @@ impl Metrics {
             misses: Family::default(), labels_left_out: Family::default(), intervals: Counter::default(), steps: Family::default(), rate: Gauge::default(),
             cpu: Counter::default(), rss: Gauge::default(), store_bytes: Gauge::default(), store_files: Gauge::default(),
             store_errors: Counter::default(), written_bytes: Counter::default(), not_sampled: Counter::default(),
-            left_out: Counter::default(), pushed: Family::default(), push_retries: Counter::default(),
+            left_out: Counter::default(), compactions: Family::default(), pushed: Family::default(), push_retries: Counter::default(),
             spool_bytes: Gauge::default(), spool_files: Gauge::default(), known: Mutex::default(),
             due: Mutex::new(Instant::now() + PATIENCE), registry: Registry::default(),
         };
@@ -111,6 +113,7 @@ impl Metrics {
         registry.register("store_files", "Files of the store", all.store_files.clone());
         registry.register("store_errors", "Failures to write or remove files of the store", all.store_errors.clone());
         registry.register_with_unit("store_written", "Bytes written to the store", Unit::Bytes, all.written_bytes.clone());
+        registry.register("store_compactions", "Hours whose files were merged, or left as they are, by outcome (shared: days)", all.compactions.clone());
         registry.register_with_unit("not_sampled", "Time between recordings, while the agent starts again", Unit::Seconds, all.not_sampled.clone());
         registry.register("pushed_samples", "Samples that were to be sent to the collector, by outcome", all.pushed.clone());
         registry.register("push_retries", "Requests that the collector did not take, and that are sent again", all.push_retries.clone());
@@ -192,6 +195,10 @@ impl Metrics {
 
     pub(super) fn add_written(&self, bytes: usize) {
         self.written_bytes.inc_by(bytes as u64);
+    }
+
+    pub(super) fn add_compaction(&self, outcome: Outcome) {
+        self.compactions.get_or_create(&labels([("outcome", outcome.name())])).inc();
     }
 
     pub(super) fn store_failed(&self) {

@@ -1,6 +1,7 @@
 //! The agent's main loop: recordings, intervals, reloads.
 
 use super::analyst::{Analyst, Output, Sent, Span};
+use super::compaction::{Compaction, Outcome};
 use super::config::Config;
 use super::cost::Meter;
 use super::counted::{Balance, Ticks};
@@ -60,6 +61,7 @@ struct Settings {
     config: Config,
     request: Request,
     store: Store,
+    compaction: Compaction,
     collector: Option<Collector>,
 }
 
@@ -67,7 +69,8 @@ impl Settings {
     fn new(config: Config) -> anyhow::Result<Self> {
         let store = Store::open(&config.store, &fpprof_collector::host().name)?;
         let collector = Collector::new(&config, &store)?;
-        Ok(Self { request: config.request()?, store, collector, config })
+        let compaction = Compaction::new(&store);
+        Ok(Self { request: config.request()?, store, compaction, collector, config })
     }
 
     /// The strategies to send of each interval.
@@ -277,7 +280,26 @@ impl Agent<'_> {
             }
             Err(error) => self.failed(REMOVING, &error, "old files stay"),
         }
+        self.compact(&span);
         Some(spent.used)
+    }
+
+    /// Merges the files of an hour that was over when this interval ended: what is still to be written began later.
+    fn compact(&mut self, span: &Span) {
+        if !self.settings.config.store.compact {
+            return;
+        }
+        let ended = i64::try_from(u128::from(span.start_unix_us) + span.duration.as_micros()).unwrap_or(i64::MAX);
+        let Self { settings, analyst, .. } = self;
+        for (outcome, error) in settings.compaction.step(ended, Instant::now(), |files| analyst.merge(files)) {
+            self.metrics.add_compaction(outcome);
+            if let (Some(error), true) = (error, self.failing.insert(outcome.name())) {
+                print_failure(&error, "its files are not merged");
+            }
+            if outcome == Outcome::Merged {
+                self.failing.remove(Outcome::Failed.name());
+            }
+        }
     }
 
     /// Whether this cost changes the effort, which needs a new recording.

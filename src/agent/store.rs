@@ -1,7 +1,7 @@
 //! The store: a directory of plain Parquet files, readable by any engine.
 //!
 //! [`crate::tables`] defines the paths. A file is written under a temporary name and renamed, so that readers see all
-//! of it or nothing. `STORE/spool` is the spool.
+//! of it or nothing. `STORE/spool` is the spool, `STORE/compacting` see [`super::compaction`].
 
 use super::config::StoreConfig;
 use crate::tables::{Table, day_of, file_of};
@@ -143,7 +143,7 @@ pub(super) fn own_dir(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Creates a directory that only its owner can read: stacks reveal what programs do.
-fn make_dir(path: &Path) -> std::io::Result<()> {
+pub(super) fn make_dir(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
@@ -160,7 +160,7 @@ pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()
     written
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(super) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     // An existing file was left by a crash, or put there by somebody else.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -186,7 +186,7 @@ mod tests {
     const NOON_US: u64 = 1_795_694_400_000_000;
 
     fn store(dir: &Path, max_size: u64) -> Store {
-        let config = StoreConfig { path: dir.join("store"), keep: Duration::from_secs(100), max_size };
+        let config = StoreConfig { path: dir.join("store"), keep: Duration::from_secs(100), max_size, compact: true };
         Store::open(&config, "a host/1").expect("a store")
     }
 

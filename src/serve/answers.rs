@@ -4,17 +4,21 @@ use super::files::{Files, Unread};
 use super::parameters::{Asked, More, parse};
 use crate::tables::Table;
 use fpprof_reports::store::{
-    Choice, Cost, Facet, Facets, Filter, Quality, Rows, Stacks, StoreError, Unit, compared, flamegraph, functions,
+    Choice, Cost, Facet, Facets, Filter, GoesOn, Quality, Rows, Stacks, StoreError, Unit, compared, flamegraph,
+    functions,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time limit of a query; checked before each file.
+/// The time limit of a query.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How often a query begins anew because a file was gone that had been listed: the agent merges files.
+const MAX_TRIES: usize = 10;
 /// The most unreadable files named in an answer; all are counted.
 const MAX_NAMED: usize = 20;
 
@@ -30,6 +34,9 @@ pub(super) enum Failure {
     /// The query would take too much time or memory.
     #[error("{0}")]
     TooMuch(String),
+    /// A listed file is gone.
+    #[error("the store changes too fast")]
+    Changed,
     /// The client has gone.
     #[error("cancelled")]
     Cancelled,
@@ -39,11 +46,12 @@ pub(super) enum Failure {
 }
 
 /// A query being answered.
-#[derive(Debug)]
 struct Answer<'a> {
     files: &'a Files,
     is_cancelled: &'a AtomicBool,
-    began: Instant,
+    goes_on: &'a GoesOn,
+    /// Whether a file that is gone is noted as unreadable.
+    is_last_try: bool,
     /// Names of files that were read, and of those that could not be; sets, since a query may read a file several
     /// times.
     read: BTreeSet<String>,
@@ -59,23 +67,35 @@ pub(super) fn answer(
     files: &Files,
     question: &str,
     pairs: &[(String, String)],
-    is_cancelled: &AtomicBool,
+    is_cancelled: &Arc<AtomicBool>,
 ) -> Result<Vec<u8>, Failure> {
-    let (read, unread) = (BTreeSet::new(), BTreeSet::new());
-    let answer = Answer { files, is_cancelled, began: Instant::now(), read, unread, unread_why: Vec::new() };
-    let asked = |more| parse(pairs, more).map_err(Failure::Parameter);
-    match question {
-        "facets" => answer.facets(asked(More::Nothing)?),
-        "flamegraph" => answer.flamegraph(&asked(More::Unit)?),
-        "functions" => answer.functions(&asked(More::Functions)?),
-        "compare" => answer.compare(&asked(More::Sides)?),
-        "quality" => answer.quality(asked(More::Nothing)?),
-        "cost" => answer.cost(asked(More::Nothing)?),
-        _ => Err(Failure::Unknown),
-    }
+    let (began, flag) = (Instant::now(), Arc::clone(is_cancelled));
+    let goes_on: GoesOn = Arc::new(move || !flag.load(Ordering::Relaxed) && began.elapsed() <= LIMIT);
+    let mut answers = (1..=MAX_TRIES).map(|n| {
+        let (read, unread) = (BTreeSet::new(), BTreeSet::new());
+        let is_last_try = n == MAX_TRIES;
+        let answer =
+            Answer { files, is_cancelled, goes_on: &goes_on, is_last_try, read, unread, unread_why: Vec::new() };
+        answer.to(question, pairs)
+    });
+    let is_settled = |answer: &Result<_, Failure>| !matches!(answer, Err(Failure::Changed));
+    answers.find(is_settled).unwrap_or(Err(Failure::Changed))
 }
 
 impl Answer<'_> {
+    fn to(self, question: &str, pairs: &[(String, String)]) -> Result<Vec<u8>, Failure> {
+        let asked = |more| parse(pairs, more).map_err(Failure::Parameter);
+        match question {
+            "facets" => self.facets(asked(More::Nothing)?),
+            "flamegraph" => self.flamegraph(&asked(More::Unit)?),
+            "functions" => self.functions(&asked(More::Functions)?),
+            "compare" => self.compare(&asked(More::Sides)?),
+            "quality" => self.quality(asked(More::Nothing)?),
+            "cost" => self.cost(asked(More::Nothing)?),
+            _ => Err(Failure::Unknown),
+        }
+    }
+
     fn facets(mut self, asked: Asked) -> Result<Vec<u8>, Failure> {
         let facets = self.choose(&Arc::new(asked.filter))?;
         let span = self.files.span().map(|span| span.map(|us| us as f64 / 1e6));
@@ -173,8 +193,9 @@ impl Answer<'_> {
 
     /// Passes the rows of all files of the range to `add`.
     ///
-    /// A file that cannot be read is noted and skipped, so that one damaged file does not hide the others; cancellation
-    /// and the time limit are checked before each file.
+    /// A file that cannot be read is noted and skipped, so that one damaged file does not hide the others. If one is gone
+    /// that was listed, the query begins anew, since its rows may be in another one. Cancellation and the time limit are
+    /// checked before each file and every few thousand rows.
     fn each(
         &mut self,
         table: Table,
@@ -186,16 +207,17 @@ impl Answer<'_> {
         let (found, refused) = self.files.found(table, filter);
         refused.into_iter().for_each(|why| self.note_unread(why.clone(), why));
         for found in found {
-            if self.is_cancelled.load(Ordering::Relaxed) {
-                return Err(Failure::Cancelled);
+            if !(self.goes_on)() {
+                return Err(self.stopped());
             }
-            if self.began.elapsed() > LIMIT {
-                let message = format!("it would take more than {} s: choose a shorter range of time", LIMIT.as_secs());
-                return Err(Failure::TooMuch(message));
-            }
-            let rows = self.files.rows(&found, columns, is_filtered.then_some(filter));
+            let rows = self.files.rows(&found, columns, is_filtered.then_some(filter), self.goes_on);
+            let mut add = |rows: &Rows| if (self.goes_on)() { add(rows) } else { Err(StoreError::Stopped) };
             match rows.and_then(|rows| Ok(rows.iter().try_for_each(&mut add)?)) {
                 Ok(()) => _ = self.read.insert(found.name),
+                Err(Unread::Store(StoreError::Stopped)) => return Err(self.stopped()),
+                Err(Unread::Io(error)) if error.kind() == io::ErrorKind::NotFound && !self.is_last_try => {
+                    return Err(Failure::Changed);
+                }
                 Err(Unread::Store(error)) if !error.is_of_file() => return Err(error.into()),
                 Err(error) => {
                     let why = format!("{}: {error}", found.name);
@@ -204,6 +226,14 @@ impl Answer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Why it does not go on.
+    fn stopped(&self) -> Failure {
+        if self.is_cancelled.load(Ordering::Relaxed) {
+            return Failure::Cancelled;
+        }
+        Failure::TooMuch(format!("it would take more than {} s: choose a shorter range of time", LIMIT.as_secs()))
     }
 
     fn note_unread(&mut self, name: String, why: String) {

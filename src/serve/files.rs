@@ -1,8 +1,8 @@
 //! The files that answers are computed from: those of a store, or one table.
 
-use crate::tables::{Table, start_of};
+use crate::tables::{Table, range_of};
 use anyhow::ensure;
-use fpprof_reports::store::{Filter, Rows, StoreError, read};
+use fpprof_reports::store::{Filter, GoesOn, Rows, StoreError, read};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -63,7 +63,7 @@ impl Files {
         matches!(self, Self::Store(_))
     }
 
-    /// Lists the files of a table whose intervals began in the range of a filter, in order of time; also returns an
+    /// Lists the files of a table of which some intervals began in the range of a filter, in order of time; also returns an
     /// error for each directory that cannot be read. Files whose names have no time are included: their rows are
     /// filtered.
     pub(super) fn found(&self, table: Table, filter: &Filter) -> (Vec<Found>, Vec<String>) {
@@ -71,7 +71,7 @@ impl Files {
             let one = Found { name: self.name(), path: None };
             return (if table == Table::Stacks { vec![one] } else { Vec::new() }, Vec::new());
         };
-        let is_wanted = |path: &Path| is_table(path) && start_of(path).is_none_or(|start| filter.has_time(start));
+        let is_wanted = |path: &Path| is_table(path) && range_of(path).is_none_or(|range| filter.has_some_of(range));
         let (mut found, mut refused) = (Vec::new(), Vec::new());
         for entry in WalkDir::new(store.join(table.name())).min_depth(2).max_depth(2).sort_by_file_name() {
             match entry {
@@ -97,6 +97,7 @@ impl Files {
         found: &Found,
         columns: &[&str],
         filter: Option<&Arc<Filter>>,
+        goes_on: &GoesOn,
     ) -> Result<Vec<Rows>, Unread> {
         let file = match (self, &found.path) {
             (_, Some(path)) => open(path)?,
@@ -104,7 +105,7 @@ impl Files {
             (Self::Store(_), None) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
         };
         // The `parquet` crate panics on some damaged files.
-        let rows = catch_unwind(AssertUnwindSafe(|| read(file, columns, filter)));
+        let rows = catch_unwind(AssertUnwindSafe(|| read(file, columns, filter, goes_on)));
         Ok(rows.map_err(|_| Unread::Damaged)??)
     }
 
@@ -114,10 +115,8 @@ impl Files {
         let tables = [Table::Stacks, Table::Counters].map(|table| store.join(table.name()));
         let entries = tables.iter().flat_map(|table| WalkDir::new(table).min_depth(2).max_depth(2)).flatten();
         let starts = entries.map(walkdir::DirEntry::into_path).filter(|path| is_table(path));
-        let starts = starts.filter_map(|path| start_of(&path));
-        starts.fold(None, |span, start| {
-            Some(span.map_or([start; 2], |[first, last]: [i64; 2]| [first.min(start), last.max(start)]))
-        })
+        let ranges = starts.filter_map(|path| range_of(&path));
+        ranges.reduce(|[first, last], [from, to]| [first.min(from), last.max(to)])
     }
 }
 

@@ -170,7 +170,7 @@ fn status(failure: &Failure) -> StatusCode {
     match failure {
         Failure::Parameter(_) => StatusCode::BAD_REQUEST,
         Failure::Unknown => StatusCode::NOT_FOUND,
-        Failure::TooMuch(_) | Failure::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+        Failure::TooMuch(_) | Failure::Changed | Failure::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
         Failure::Json(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -6,6 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::{Field, Row};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -48,20 +49,32 @@ impl Agent {
         let directory = tempfile::tempdir().expect("a directory");
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let address = free.expect("an address");
-        let this = Self::configured(&directory, settings, address);
-        let log = File::create(directory.path().join("log")).expect("a log");
+        Self::configured(&directory, settings, address);
+        let agent = Self::started(&directory, environment);
+        let [program, arguments @ ..] = ENDLESS;
+        let busy =
+            Command::new(program).args(arguments).env("FPPROF_TEAM", "web").env("FPPROF_OTHER", "x-secret").spawn();
+        let busy = Ended(busy.expect("it starts"));
+        Self { agent, busy, address, directory }
+    }
+
+    fn started(directory: &tempfile::TempDir, environment: &[(&str, &Path)]) -> Ended {
+        let log = File::options().create(true).append(true).open(directory.path().join("log")).expect("a log");
         let agent = fpprof()
             .args(["agent", "--config"])
-            .arg(this)
+            .arg(directory.path().join("agent.toml"))
             .envs(environment.iter().copied())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        let [program, arguments @ ..] = ENDLESS;
-        let busy =
-            Command::new(program).args(arguments).env("FPPROF_TEAM", "web").env("FPPROF_OTHER", "x-secret").spawn();
-        let [agent, busy] = [agent, busy].map(|started| Ended(started.expect("it starts")));
-        Self { agent, busy, address, directory }
+        Ended(agent.expect("it starts"))
+    }
+
+    /// Starts an agent with other settings over the same store, after [`Self::stop`].
+    fn start_again(&mut self, settings: &str) {
+        self.configure(settings);
+        self.agent = Self::started(&self.directory, &[]);
+        wait_until("it answers", || self.get("/-/healthy").is_some());
     }
 
     fn configured(directory: &tempfile::TempDir, settings: &str, address: SocketAddr) -> PathBuf {
@@ -303,6 +316,59 @@ fn processes_have_labels() {
     let mut serving = Serving::start(&agent.store());
     assert_eq!(serving.answer("flamegraph?label.team=web&strategy=fp&event=cpu-clock")["total"], samples);
     assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
+}
+
+/// Check that the files of an hour that is over are merged, that whoever asks meanwhile gets the same totals, and that the store has
+/// every row afterwards.
+#[test]
+fn hours_are_merged() {
+    let mut agent = Agent::start("rate = 99\ncall-graph = \"fp\"", &[]);
+    wait_until("intervals end", || agent.metric("fpprof_intervals_total") >= 6.0);
+    agent.stop();
+    let before = agent.stored();
+    // As if that had been long ago.
+    for table in ["stacks", "counters"].map(|table| agent.store().join(table)) {
+        for (day, number) in std::fs::read_dir(&table).expect("a table").flatten().zip(1..) {
+            std::fs::rename(day.path(), table.join(format!("day=2020-01-0{number}"))).expect("renamed");
+        }
+    }
+    let store = agent.store();
+    let of_that_day = || {
+        let files = walkdir::WalkDir::new(&store).min_depth(3).max_depth(3).into_iter().flatten();
+        let files = files.filter(|file| file.path().parent().is_some_and(|day| day.ends_with("day=2020-01-01")));
+        files.map(|file| file.path().strip_prefix(&store).expect("below").to_owned()).collect::<Vec<_>>()
+    };
+    let n_before = of_that_day().len();
+    let hours = |files: &[PathBuf]| -> BTreeSet<PathBuf> {
+        let hour = |file: &PathBuf| file.with_file_name(&file.file_name().expect("a name").to_string_lossy()[..2]);
+        files.iter().map(hour).collect()
+    };
+    let n_hours = hours(&of_that_day()).len();
+    assert!(n_before >= n_hours + 4, "{:?}", of_that_day());
+    let mut serving = Serving::start(&agent.store());
+    let samples = before.samples["fp"];
+    agent.start_again("rate = 49\ncall-graph = \"dwarf,16K\"");
+    wait_until("each hour has one file", || {
+        let answer = serving.answer("flamegraph?strategy=fp&event=cpu-clock");
+        assert_eq!((&answer["total"], &answer["files"]["unread"]["count"]), (&json!(samples), &json!(0)), "{answer}");
+        let files = of_that_day();
+        files.len() == hours(&files).len() && files.len() == n_hours
+    });
+    assert!(agent.metric("fpprof_store_compactions_total{outcome=\"merged\"}") >= 2.0);
+    for outcome in ["damaged", "shared", "refused", "failed"] {
+        assert_eq!(agent.metric(&format!("fpprof_store_compactions_total{{outcome=\"{outcome}\"}}")), 0.0, "{outcome}");
+    }
+    assert_eq!(serving.answer("flamegraph?strategy=fp&event=cpu-clock")["total"], samples);
+    assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
+    agent.stop();
+    let stored = agent.stored();
+    let of_fp = |stored: &Stored| -> Vec<_> {
+        let counts = stored.of_busy.clone().into_iter();
+        counts.filter(|((strategy, _), _)| strategy == "fp").collect()
+    };
+    assert_eq!((stored.samples["fp"], of_fp(&stored)), (samples, of_fp(&before)));
+    assert_eq!(stored.counter("stored"), samples + stored.samples["dwarf"]);
+    assert_eq!(stored.counter("recorded"), stored.counter("stored") + stored.counter("discarded"));
 }
 
 /// Check that waits are stored too, each with its duration, separately from CPU samples.

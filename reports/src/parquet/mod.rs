@@ -26,18 +26,22 @@ pub const SCHEMA_VERSION: &str = "1";
 /// Encodes batches of rows, each batch column by column, as a file.
 fn file(columns: Vec<Field>, batches: impl Iterator<Item = Vec<ArrayRef>>) -> io::Result<Vec<u8>> {
     let schema = Arc::new(Schema::new(columns));
-    let version = KeyValue::new("fpprof.schema".to_owned(), SCHEMA_VERSION.to_owned());
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_key_value_metadata(Some(vec![version]))
-        .build();
-    let writer = ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(properties));
+    let writer = ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(properties()));
     let mut writer = writer.map_err(io::Error::other)?;
     for columns in batches {
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns).map_err(io::Error::other)?;
         writer.write(&batch).map_err(io::Error::other)?;
     }
     writer.into_inner().map_err(io::Error::other)
+}
+
+/// How all tables are written.
+pub(crate) fn properties() -> WriterProperties {
+    let version = KeyValue::new("fpprof.schema".to_owned(), SCHEMA_VERSION.to_owned());
+    WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_key_value_metadata(Some(vec![version]))
+        .build()
 }
 
 fn time(name: &str) -> Field {

@@ -93,6 +93,21 @@ fn label_names() -> MapFieldNames {
     MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() }
 }
 
+fn labels_builder() -> MapBuilder<StringBuilder, StringBuilder> {
+    let names = label_names();
+    let (keys, values) = (label_part(&names.key), label_part(&names.value));
+    MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new())
+        .with_keys_field(keys)
+        .with_values_field(values)
+}
+
+/// The column of labels for so many rows without any.
+pub(crate) fn no_labels(n: usize) -> Option<ArrayRef> {
+    let mut labels = labels_builder();
+    (0..n).try_for_each(|_| labels.append(true)).ok()?;
+    Some(Arc::new(labels.finish()))
+}
+
 fn label_part(name: &str) -> Field {
     Field::new(name, DataType::Utf8, false)
 }
@@ -164,8 +179,6 @@ struct Columns {
 impl Default for Columns {
     fn default() -> Self {
         let list = || ListBuilder::new(StringBuilder::new()).with_field(element());
-        let names = label_names();
-        let (keys, values) = (label_part(&names.key), label_part(&names.value));
         Self {
             time: TimestampMicrosecondBuilder::new().with_timezone(UTC),
             duration: Int64Builder::new(),
@@ -179,9 +192,7 @@ impl Default for Columns {
             container: StringBuilder::new(),
             pod: StringBuilder::new(),
             cgroup: StringBuilder::new(),
-            labels: MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new())
-                .with_keys_field(keys)
-                .with_values_field(values),
+            labels: labels_builder(),
             samples: Int64Builder::new(),
             weight: Int64Builder::new(),
             weight_unit: StringBuilder::new(),

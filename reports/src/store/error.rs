@@ -19,6 +19,9 @@ pub enum StoreError {
     /// The file has no schema version, or that of another version of fpprof.
     #[error("columns of version `{0}`, which this version of fpprof does not know")]
     Version(String),
+    /// The caller wants no more rows, see [`GoesOn`](super::GoesOn).
+    #[error("stopped")]
+    Stopped,
     /// The answer would take too much memory: more than this many names or times.
     #[error("more than {0} names or times: choose a shorter range of time, or one service")]
     TooMany(usize),
@@ -28,6 +31,6 @@ impl StoreError {
     /// Whether the error concerns only this file, so that others can still be read.
     #[must_use]
     pub fn is_of_file(&self) -> bool {
-        !matches!(self, Self::TooMany(_))
+        !matches!(self, Self::TooMany(_) | Self::Stopped)
     }
 }

@@ -68,6 +68,12 @@ impl Filter {
         self.from_us.is_none_or(|from| time_us >= from) && self.to_us.is_none_or(|to| time_us < to)
     }
 
+    /// Whether intervals that began from a first time to a last one can be in the range.
+    #[must_use]
+    pub fn has_some_of(&self, [first, last]: [i64; 2]) -> bool {
+        self.from_us.is_none_or(|from| last >= from) && self.to_us.is_none_or(|to| first < to)
+    }
+
     /// Whether the filter accepts this name in a column.
     #[must_use]
     pub fn has_name(&self, facet: Facet, name: &str) -> bool {

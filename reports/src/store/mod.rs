@@ -2,7 +2,8 @@
 //!
 //! You provide open Parquet files of [`crate::parquet`], one after the other, and a [`Filter`]. In turn you get the
 //! rows that pass it; aggregates of rows; and from those, answers: [`Facets`] for the lists of choices, [`Stacks`] for
-//! flame graphs, functions and comparisons, [`Quality`] and [`Cost`] over time. The caller finds the files, and decides
+//! flame graphs, functions and comparisons, [`Quality`] and [`Cost`] over time. [`merge`] makes one table of several.
+//! The caller finds the files, and decides
 //! what to do about unreadable ones.
 //!
 //! **Invariant:** an answer covers one event and one strategy (in a comparison, one strategy per side), since each
@@ -18,6 +19,7 @@ mod filter;
 mod flamegraph;
 mod functions;
 mod labels;
+mod merge;
 mod page;
 mod quality;
 mod rows;
@@ -36,7 +38,8 @@ pub use facets::{Choice, Combination, Facets, FacetsAnswer, Named};
 pub use filter::{Facet, Filter};
 pub use flamegraph::{Flamegraph, Nodes, flamegraph};
 pub use functions::{FunctionCount, FunctionsAnswer, functions};
+pub use merge::{MergeError, merge};
 pub use page::{Page, page};
 pub use quality::{Quality, QualityAnswer, StackCount, TickCount};
-pub use rows::{Rows, read};
+pub use rows::{GoesOn, Rows, read};
 pub use stacks::{Stacks, Unit, Wanted};

@@ -32,23 +32,21 @@ pub(super) const LABELS: &str = "labels";
 #[derive(Debug, Clone)]
 pub struct Rows(RecordBatch);
 
+/// Whether to go on reading; asked every few thousand rows.
+pub type GoesOn = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Reads these columns of the rows that pass the filter; of all rows without one. Fails as a whole: no rows of a
 /// damaged file are returned.
 ///
 /// # Errors
-/// If the file is damaged, or is not a table of this version of fpprof.
+/// If the file is damaged, or is not a table of this version of fpprof; if `goes_on` says no.
 pub fn read<R: ChunkReader + 'static>(
     file: R,
     columns: &[&str],
     filter: Option<&Arc<Filter>>,
+    goes_on: &GoesOn,
 ) -> Result<Vec<Rows>, StoreError> {
-    // The Parquet schema is sufficient; the Arrow schema stored beside it is only more input that may be damaged.
-    let plain = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
-    let version = plain.metadata().file_metadata().key_value_metadata().into_iter().flatten();
-    let version = version.filter(|pair| pair.key == "fpprof.schema").find_map(|pair| pair.value.as_deref());
-    if version != Some(SCHEMA_VERSION) {
-        return Err(StoreError::Version(version.unwrap_or("none").to_owned()));
-    }
+    let plain = metadata(&file)?;
     let options = ArrowReaderOptions::new().with_schema(with_dictionaries(plain.schema()));
     let metadata = ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options)?;
     let schema = metadata.parquet_schema();
@@ -60,13 +58,41 @@ pub fn read<R: ChunkReader + 'static>(
         .with_batch_size(BATCH_ROWS)
         .with_projection(wanted);
     if let Some(filter) = filter.map(Arc::clone) {
+        let goes_on = Arc::clone(goes_on);
         let passes = ArrowPredicateFn::new(mask, move |batch| {
+            if !goes_on() {
+                return Err(ArrowError::ExternalError(StoreError::Stopped.into()));
+            }
             let refused = Rows(batch).refusals(&filter).map_err(|error| ArrowError::ExternalError(error.into()))?;
             Ok(BooleanArray::from_iter(refused.into_iter().map(|bits| Some(bits == 0))))
         });
         builder = builder.with_row_filter(RowFilter::new(vec![Box::new(passes)]));
     }
-    builder.build()?.map(|batch| Ok(Rows(batch?))).collect()
+    let stopped = |error: StoreError| if goes_on() { error } else { StoreError::Stopped };
+    let reader = builder.build().map_err(|error| stopped(error.into()))?;
+    reader
+        .map(
+            |batch| {
+                if goes_on() {
+                    batch.map(Rows).map_err(|error| stopped(error.into()))
+                } else {
+                    Err(StoreError::Stopped)
+                }
+            },
+        )
+        .collect()
+}
+
+/// The metadata of a table of this version.
+pub(super) fn metadata(file: &impl ChunkReader) -> Result<ArrowReaderMetadata, StoreError> {
+    // The Parquet schema is sufficient; the Arrow schema stored beside it is only more input that may be damaged.
+    let plain = ArrowReaderMetadata::load(file, ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
+    let version = plain.metadata().file_metadata().key_value_metadata().into_iter().flatten();
+    let version = version.filter(|pair| pair.key == "fpprof.schema").find_map(|pair| pair.value.as_deref());
+    if version != Some(SCHEMA_VERSION) {
+        return Err(StoreError::Version(version.unwrap_or("none").to_owned()));
+    }
+    Ok(plain)
 }
 
 /// Returns the schema with strings replaced by dictionaries.

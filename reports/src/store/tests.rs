@@ -2,8 +2,8 @@
 
 use super::tree::Tree;
 use super::{
-    Chosen, Cost, Facet, Facets, FacetsAnswer, Filter, FunctionCount, Nodes, Quality, Stacks, Unit, Wanted, compared,
-    flamegraph, functions, read,
+    Chosen, Cost, Facet, Facets, FacetsAnswer, Filter, FunctionCount, GoesOn, Nodes, Quality, Stacks, StoreError, Unit,
+    Wanted, compared, flamegraph, functions, merge, read,
 };
 use crate::parquet::counters::{Counter, Counters};
 use crate::parquet::{counters, stacks};
@@ -38,6 +38,10 @@ fn both() -> Vec<Profile> {
     vec![whole, broken]
 }
 
+fn go_on() -> GoesOn {
+    Arc::new(|| true)
+}
+
 fn table(profiles: &[Profile]) -> Bytes {
     let mut bytes = Vec::new();
     stacks::write(profiles, &mut bytes).expect("written");
@@ -51,7 +55,7 @@ fn filter(names: &[(Facet, &str)]) -> Arc<Filter> {
 fn added(profiles: &[Profile], wanted: Wanted, sides: &[Arc<Filter>]) -> Stacks {
     let mut stacks = Stacks::new(wanted).expect("a few names");
     for (side, filter) in sides.iter().enumerate() {
-        for rows in read(table(profiles), &stacks.columns(), Some(filter)).expect("a table") {
+        for rows in read(table(profiles), &stacks.columns(), Some(filter), &go_on()).expect("a table") {
             stacks.add(side, &rows).expect("added");
         }
     }
@@ -176,7 +180,7 @@ fn very_deep_stacks_are_cut() {
 fn facets_do_not_hide_the_alternatives() {
     let facets = |names: &[(Facet, &str)]| {
         let mut facets = Facets::new(filter(names));
-        for rows in read(table(&both()), &facets.columns(), None).expect("a table") {
+        for rows in read(table(&both()), &facets.columns(), None, &go_on()).expect("a table") {
             facets.add(&rows).expect("added");
         }
         facets.finish()
@@ -222,7 +226,7 @@ fn comparisons_are_of_shares() {
 fn series_add_up() {
     let any = filter(&[]);
     let (mut quality, mut cost) = (Quality::new(Arc::clone(&any)), Cost::new(Arc::clone(&any)));
-    for rows in read(table(&both()), &Quality::STACKS, Some(&any)).expect("a table") {
+    for rows in read(table(&both()), &Quality::STACKS, Some(&any), &go_on()).expect("a table") {
         quality.add_stacks(&rows).expect("added");
     }
     for n in 0..3 {
@@ -247,10 +251,13 @@ fn series_add_up() {
         let mut bytes = Vec::new();
         counters::write(&counted, &mut bytes).expect("written");
         let bytes = Bytes::from(bytes);
-        for rows in read(bytes.clone(), &Quality::COUNTERS, None).expect("a table") {
+        for rows in read(bytes.clone(), &Quality::COUNTERS, None, &go_on()).expect("a table") {
             quality.add_counters(&rows).expect("added");
         }
-        read(bytes, &Cost::COUNTERS, None).expect("a table").iter().for_each(|rows| cost.add(rows).expect("added"));
+        read(bytes, &Cost::COUNTERS, None, &go_on())
+            .expect("a table")
+            .iter()
+            .for_each(|rows| cost.add(rows).expect("added"));
     }
     let quality = quality.finish();
     assert_eq!((quality.stacks_bucket_s, quality.ticks_bucket_s), (60.0, 60.0));
@@ -270,12 +277,12 @@ fn series_add_up() {
 #[test]
 fn damaged_tables_are_refused() {
     let whole = table(&both());
-    assert!(read(Bytes::from_static(b"PAR1 nothing"), &["host"], None).is_err());
-    assert!(read(whole.slice(..whole.len() - 1), &["host"], None).is_err());
+    assert!(read(Bytes::from_static(b"PAR1 nothing"), &["host"], None, &go_on()).is_err());
+    assert!(read(whole.slice(..whole.len() - 1), &["host"], None, &go_on()).is_err());
     let mut counters = Vec::new();
     let none = Counters { start_unix_us: 0, duration: Duration::ZERO, host: String::new(), counters: Vec::new() };
     counters::write(&none, &mut counters).expect("written");
-    let refused = read(Bytes::from(counters), &["value"], Some(&filter(&[(Facet::Strategy, "fp")])));
+    let refused = read(Bytes::from(counters), &["value"], Some(&filter(&[(Facet::Strategy, "fp")])), &go_on());
     assert!(refused.is_ok_and(|rows| rows.is_empty()), "no rows, so no column is missed");
 }
 
@@ -287,7 +294,7 @@ fn labels_select() {
         let of_team = Filter { labels: [("team".to_owned(), values)].into(), ..Filter::default() };
         let filter = Arc::new(of_team.with(Facet::Strategy, "cfi"));
         let mut facets = Facets::new(Arc::clone(&filter));
-        for rows in read(table(&both()), &facets.columns(), None).expect("a table") {
+        for rows in read(table(&both()), &facets.columns(), None, &go_on()).expect("a table") {
             facets.add(&rows).expect("added");
         }
         let processes = facets.finish().facets.remove(&Facet::Process).unwrap_or_default();
@@ -297,4 +304,30 @@ fn labels_select() {
         total
     };
     assert_eq!([&["web"][..], &[""], &["web", ""], &["none"]].map(total), [70, 30, 100, 0]);
+}
+
+/// Check that merged tables have the rows of all, and that a damaged one, one of another kind, or reading that is told to stop is an
+/// error.
+#[test]
+fn merged_tables_have_all_rows() {
+    let mut merged = Vec::new();
+    merge(vec![table(&both()), table(&both()), table(&both()[..1])], &mut merged).expect("merged");
+    let total = |strategy: &str| {
+        let filter = filter(&[(Facet::Strategy, strategy)]);
+        let rows = read(Bytes::from(merged.clone()), &["samples"], Some(&filter), &go_on()).expect("a table");
+        rows.iter().flat_map(|rows| rows.counts("samples").expect("samples")).sum::<u64>()
+    };
+    assert_eq!(["cfi", "fp"].map(total), [300, 200]);
+    let mut counted = Vec::new();
+    let one = Counters { start_unix_us: 0, duration: Duration::ZERO, host: String::new(), counters: Vec::new() };
+    counters::write(&one, &mut counted).expect("written");
+    let cut = Bytes::from(table(&both())[..500].to_vec());
+    for (tables, index) in [(vec![table(&both()), cut], 1), (vec![counted.into(), table(&both())], 0)] {
+        assert_eq!(merge(tables, &mut Vec::new()).err().and_then(|error| error.table), Some(index));
+    }
+    let stopped: GoesOn = Arc::new(|| false);
+    for filter in [None, Some(&filter(&[]))] {
+        let error = read(table(&both()), &["samples"], filter, &stopped).expect_err("it is stopped");
+        assert!(matches!(error, StoreError::Stopped), "{error}");
+    }
 }

@@ -1,0 +1,334 @@
+//! Merging of the store's files: of an hour that is over, one remains. Files, not bytes, make queries slow.
+//!
+//! ```text
+//! STORE/stacks/day=2026-11-26/                            the files of a day
+//! STORE/compacting/host=HOST/stacks/day=2026-11-26/       what will be there: one file of an hour, links to the others
+//! ```
+//!
+//! When it is complete, the two directories are exchanged, which the kernel does at once. So whoever lists a day finds
+//! the files before or those after; whoever has listed those before does not find them any more and can begin anew, but
+//! never counts a sample twice or misses one. What was replaced stays for [`GRACE`], so that a listing under way is
+//! complete. A crash leaves a directory beside the store's tables, which the next agent removes.
+//!
+//! A day in which other machines write, too, is left as it is.
+//!
+//! # Sources
+//! renameat2(2) on `RENAME_EXCHANGE`.
+
+use super::store::{Store, make_dir, own_dir, write_new};
+use crate::tables::{HOUR_US, Table, file_of_range, range_of};
+use anyhow::Context as _;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use walkdir::WalkDir;
+
+/// How long a replaced directory stays, for readers that are listing it.
+const GRACE: Duration = Duration::from_secs(60);
+/// The most bytes of files that are merged into one.
+const MAX_BYTES: u64 = 64 << 20;
+/// The most files that are merged into one at a time: all of them are open then.
+const MAX_FILES: usize = 256;
+
+/// What is merged, and what was.
+#[derive(Debug)]
+pub(super) struct Compaction {
+    store: PathBuf,
+    host: String,
+    /// Days and hours that are not looked at again before the next start.
+    given_up: BTreeSet<PathBuf>,
+    /// Directories that were replaced, or left by a crash, and since when.
+    replaced: Vec<(PathBuf, Instant)>,
+    is_refused: bool,
+}
+
+/// What became of an hour, or of a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Merged,
+    /// A file of the hour cannot be read: its files stay.
+    Damaged,
+    /// The directory of the day has files of other machines, or other files: they stay.
+    Shared,
+    /// The file system cannot exchange directories or link files: nothing is merged before the next start.
+    Refused,
+    /// It is tried again.
+    Failed,
+}
+
+/// An own file of a day.
+#[derive(Debug, Clone)]
+struct Own {
+    name: String,
+    /// First and last start of its intervals, microseconds since 1970.
+    range: [i64; 2],
+    bytes: u64,
+    modified: SystemTime,
+}
+
+/// Files that become one.
+#[derive(Debug)]
+struct Job {
+    /// Path of the day below the store.
+    day: PathBuf,
+    hour: PathBuf,
+    sources: Vec<Own>,
+    others: Vec<Own>,
+    merged: String,
+}
+
+impl Outcome {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Merged => "merged",
+            Self::Damaged => "damaged",
+            Self::Shared => "shared",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Compaction {
+    /// Takes over what a previous agent left.
+    pub(super) fn new(store: &Store) -> Self {
+        let (path, host) = (store.path().to_owned(), store.host().to_owned());
+        let left = WalkDir::new(beside(&path, &host)).min_depth(2).max_depth(2).into_iter().flatten();
+        let replaced = left.map(|entry| (entry.into_path(), Instant::now())).collect();
+        Self { store: path, host, given_up: BTreeSet::new(), replaced, is_refused: false }
+    }
+
+    /// Merges the files of one hour of a table, the latest that ended by this time and has several; also removes what was
+    /// replaced [`GRACE`] ago. `merge` reads open files in order and returns the bytes of one with their rows.
+    ///
+    /// Nothing else may write own files to the store meanwhile.
+    pub(super) fn step(
+        &mut self,
+        until_us: i64,
+        now: Instant,
+        merge: impl FnOnce(Vec<File>) -> anyhow::Result<Vec<u8>>,
+    ) -> Vec<(Outcome, Option<anyhow::Error>)> {
+        if self.is_refused {
+            return Vec::new();
+        }
+        let mut outcomes = Vec::new();
+        if let Err(error) = self.remove_replaced(now) {
+            outcomes.push((Outcome::Failed, Some(error)));
+        }
+        match self.job(until_us, &mut outcomes) {
+            Ok(None) => {}
+            Ok(Some(job)) => outcomes.push(match self.run(&job, now, merge) {
+                Ok(()) => (Outcome::Merged, None),
+                Err((outcome, error)) => {
+                    self.is_refused |= outcome == Outcome::Refused;
+                    if outcome == Outcome::Damaged {
+                        self.given_up.insert(job.hour.clone());
+                    }
+                    (outcome, Some(error.context(job.hour.display().to_string())))
+                }
+            }),
+            Err(error) => outcomes.push((Outcome::Failed, Some(error))),
+        }
+        outcomes
+    }
+
+    fn job(
+        &mut self,
+        until_us: i64,
+        outcomes: &mut Vec<(Outcome, Option<anyhow::Error>)>,
+    ) -> anyhow::Result<Option<Job>> {
+        for table in [Table::Stacks, Table::Counters] {
+            let days = WalkDir::new(self.store.join(table.name())).min_depth(1).max_depth(1).sort_by_file_name();
+            let days: Vec<_> = days.into_iter().flatten().filter(|entry| entry.file_type().is_dir()).collect();
+            for entry in days.iter().rev() {
+                let day = Path::new(table.name()).join(entry.file_name());
+                let is_busy = self.beside(&day).exists();
+                if is_busy || self.given_up.contains(&day) {
+                    continue;
+                }
+                match self.listed(&day) {
+                    Ok(Some(files)) => {
+                        let job = self.job_of(&day, files, until_us)?;
+                        if job.is_some() {
+                            return Ok(job);
+                        }
+                    }
+                    Ok(None) => {
+                        self.given_up.insert(day);
+                        outcomes.push((Outcome::Shared, None));
+                    }
+                    // Retention has removed it.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(anyhow::Error::new(error).context(day.display().to_string())),
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn job_of(&self, day: &Path, files: Vec<Own>, until_us: i64) -> anyhow::Result<Option<Job>> {
+        let mut hours: BTreeMap<i64, Vec<Own>> = BTreeMap::new();
+        for file in &files {
+            hours.entry(file.range[0].div_euclid(HOUR_US)).or_default().push(file.clone());
+        }
+        for (number, own) in hours.into_iter().rev() {
+            let hour = day.join(number.to_string());
+            if (number + 1).saturating_mul(HOUR_US) > until_us || self.given_up.contains(&hour) {
+                continue;
+            }
+            let Some(sources) = run_of(own) else { continue };
+            let is_source = |file: &Own| sources.iter().any(|source| source.name == file.name);
+            let others: Vec<Own> = files.iter().filter(|file| !is_source(file)).cloned().collect();
+            let (first, last) = sources
+                .iter()
+                .fold((i64::MAX, i64::MIN), |(first, last), file| (first.min(file.range[0]), last.max(file.range[1])));
+            // A name that no file had, or one who listed the files before could count its rows twice.
+            let names = (last..).map(|last| file_of_range([first, last], &self.host));
+            let mut new =
+                names.filter(|name| !name.as_ref().is_ok_and(|name| files.iter().any(|file| file.name == *name)));
+            let merged = new.next().context("no name")??;
+            return Ok(Some(Job { day: day.to_owned(), hour, sources, others, merged }));
+        }
+        Ok(None)
+    }
+
+    /// The own files of a day in order of time; `None` if there is anything else.
+    fn listed(&self, day: &Path) -> io::Result<Option<Vec<Own>>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(self.store.join(day))? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            let name = entry.file_name().into_string().ok().filter(|name| self.is_own(name));
+            let (Some(name), Some(range), true) = (name, range_of(&entry.path()), metadata.is_file()) else {
+                return Ok(None);
+            };
+            files.push(Own { name, range, bytes: metadata.len(), modified: metadata.modified()? });
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Some(files))
+    }
+
+    fn is_own(&self, name: &str) -> bool {
+        name.split_once('-').and_then(|(_, rest)| rest.strip_suffix(".parquet")) == Some(&self.host)
+    }
+
+    fn run(
+        &mut self,
+        job: &Job,
+        now: Instant,
+        merge: impl FnOnce(Vec<File>) -> anyhow::Result<Vec<u8>>,
+    ) -> Result<(), (Outcome, anyhow::Error)> {
+        let failed = |error: io::Error| (Outcome::Failed, anyhow::Error::new(error));
+        let day = self.store.join(&job.day);
+        let files = job.sources.iter().map(|file| File::open(day.join(&file.name))).collect::<Result<_, _>>();
+        let merged = merge(files.map_err(failed)?).map_err(|error| (Outcome::Damaged, error))?;
+        let built = self.beside(&job.day);
+        let exchanged =
+            own_dir(&beside(&self.store, &self.host)).map_err(|error| (Outcome::Failed, error)).and_then(|()| {
+                self.build(job, &built, &merged).and_then(|()| self.exchange(job, &built)).map_err(|error| {
+                    let outcome = if is_refusal(&error) { Outcome::Refused } else { Outcome::Failed };
+                    (outcome, error.into())
+                })
+            });
+        if exchanged.is_err() {
+            // If it cannot be removed now, it is with the next start.
+            let _ = std::fs::remove_dir_all(&built);
+            return exchanged;
+        }
+        self.replaced.push((built, now));
+        Ok(())
+    }
+
+    /// Builds the directory that will be that of the day.
+    fn build(&self, job: &Job, built: &Path, merged: &[u8]) -> io::Result<()> {
+        make_dir(built)?;
+        for file in &job.others {
+            std::fs::hard_link(self.store.join(&job.day).join(&file.name), built.join(&file.name))?;
+        }
+        let path = built.join(&job.merged);
+        write_new(&path, merged)?;
+        // By which retention judges its age.
+        let modified = job.sources.iter().map(|file| file.modified).max().unwrap_or(SystemTime::UNIX_EPOCH);
+        File::options().write(true).open(&path)?.set_modified(modified)?;
+        File::open(built)?.sync_all()
+    }
+
+    fn exchange(&self, job: &Job, built: &Path) -> io::Result<()> {
+        let day = self.store.join(&job.day);
+        let names = |files: Option<Vec<Own>>| -> BTreeSet<String> {
+            files.into_iter().flatten().map(|file| file.name).collect()
+        };
+        let known = names(Some([job.sources.as_slice(), &job.others].concat()));
+        if names(self.listed(&job.day)?) != known {
+            return Err(io::Error::other("its files have changed meanwhile"));
+        }
+        renameat_with(CWD, built, CWD, &day, RenameFlags::EXCHANGE)?;
+        for parent in [day.parent(), built.parent()].into_iter().flatten() {
+            File::open(parent)?.sync_all()?;
+        }
+        self.give_back(built, &day, |name| known.contains(name))
+    }
+
+    /// Puts back what another machine has written to a replaced directory.
+    fn give_back(&self, replaced: &Path, day: &Path, is_known: impl Fn(&str) -> bool) -> io::Result<()> {
+        for entry in std::fs::read_dir(replaced)? {
+            let name = entry?.file_name();
+            if name.to_str().is_none_or(|name| !is_known(name)) {
+                make_dir(day)?;
+                renameat_with(CWD, replaced.join(&name), CWD, day.join(&name), RenameFlags::NOREPLACE)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_replaced(&mut self, now: Instant) -> anyhow::Result<()> {
+        let is_over = |since: &Instant| now.saturating_duration_since(*since) >= GRACE;
+        for (path, _) in self.replaced.extract_if(.., |(_, since)| is_over(since)).collect::<Vec<_>>() {
+            let removed = match path.strip_prefix(beside(&self.store, &self.host)) {
+                Ok(day) => self.give_back(&path, &self.store.join(day), |name| self.is_own(name)),
+                Err(_) => Ok(()),
+            };
+            removed.and_then(|()| std::fs::remove_dir_all(&path)).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    fn beside(&self, day: &Path) -> PathBuf {
+        beside(&self.store, &self.host).join(day)
+    }
+}
+
+/// The directory for what a machine builds and has replaced. It is not below those of the tables, since some engines list
+/// hidden directories, too.
+fn beside(store: &Path, host: &str) -> PathBuf {
+    store.join("compacting").join(format!("host={host}"))
+}
+
+/// The first files, in order of time, that can be merged: at least two, of at most [`MAX_FILES`] and [`MAX_BYTES`].
+fn run_of(files: Vec<Own>) -> Option<Vec<Own>> {
+    let (mut run, mut bytes): (Vec<Own>, u64) = (Vec::new(), 0);
+    for file in files {
+        if run.len() == MAX_FILES || bytes.saturating_add(file.bytes) > MAX_BYTES {
+            if run.len() > 1 {
+                break;
+            }
+            run.clear();
+            bytes = 0;
+        }
+        bytes = bytes.saturating_add(file.bytes);
+        run.push(file);
+    }
+    (run.len() > 1).then_some(run)
+}
+
+/// Whether the file system cannot do it, now or later.
+fn is_refusal(error: &io::Error) -> bool {
+    use nix::libc::{EINVAL, ENOSYS, EOPNOTSUPP, EPERM, EXDEV};
+    error.raw_os_error().is_some_and(|code| [EXDEV, EINVAL, ENOSYS, EOPNOTSUPP, EPERM].contains(&code))
+}
+
+#[cfg(test)]
+mod tests;
