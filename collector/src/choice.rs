@@ -28,18 +28,58 @@ pub fn record<W: Write>(
     stop: &StopFlag,
     update: &mut dyn FnMut(Update<'_>),
 ) -> Result<Outcome, Error> {
+    let (request, choice) = with_mode(request);
+    let mut storage = ObjectStorage::uninit();
+    match choose(&request, choice.as_ref(), &mut storage, update)? {
+        Chosen::Ebpf(loaded) => loaded.record(sink, stop, update),
+        Chosen::PerfEvents(request) => perf_event::record(&request, sink, stop, update),
+    }
+}
+
+/// Makes the choices of [`record`] and records nothing: loads, attaches and unloads the BPF programs, or opens and closes
+/// perf events if the target is [`Target::System`](crate::Target::System). Returns the collector and the mode; `update` is
+/// called as by [`record`] at the start.
+///
+/// # Errors
+/// Those of [`record`] before it samples.
+pub fn rehearse(request: &Request, update: &mut dyn FnMut(Update<'_>)) -> Result<(CollectorKind, CaptureMode), Error> {
+    let (request, choice) = with_mode(request);
+    let mut storage = ObjectStorage::uninit();
+    Ok(match choose(&request, choice.as_ref(), &mut storage, update)? {
+        Chosen::Ebpf(_) => (CollectorKind::Ebpf, request.mode),
+        Chosen::PerfEvents(request) => {
+            perf_event::rehearse(&request)?;
+            (CollectorKind::PerfEvent, request.mode)
+        }
+    })
+}
+
+/// What takes the samples.
+enum Chosen<'a> {
+    Ebpf(Box<session::Loaded<'a>>),
+    PerfEvents(Box<Request>),
+}
+
+fn with_mode(request: &Request) -> (Request, Option<ModeChoice>) {
     let choice = choose_mode(request);
     let mode = choice.as_ref().map_or(request.mode, |choice| choice.mode);
-    let request = &Request { mode, ..request.clone() };
+    (Request { mode, ..request.clone() }, choice)
+}
+
+fn choose<'a>(
+    request: &'a Request,
+    choice: Option<&ModeChoice>,
+    storage: &'a mut ObjectStorage,
+    update: &mut dyn FnMut(Update<'_>),
+) -> Result<Chosen<'a>, Error> {
     if request.collector == CollectorKind::PerfEvent {
-        choice.iter().for_each(|choice| update(Update::Mode(choice)));
-        return perf_event::record(request, sink, stop, update);
+        choice.into_iter().for_each(|choice| update(Update::Mode(choice)));
+        return Ok(Chosen::PerfEvents(Box::new(request.clone())));
     }
-    let mut storage = ObjectStorage::uninit();
-    match session::load(request, &mut storage) {
+    match session::load(request, storage) {
         Ok(loaded) => {
-            choice.iter().for_each(|choice| update(Update::Mode(choice)));
-            loaded.record(sink, stop, update)
+            choice.into_iter().for_each(|choice| update(Update::Mode(choice)));
+            Ok(Chosen::Ebpf(Box::new(loaded)))
         }
         Err(reason) if request.collector == CollectorKind::Auto && reason.is_about_ebpf() => {
             let (request, clamped_from) = without_ebpf(request);
@@ -48,7 +88,7 @@ pub fn record<W: Write>(
             }
             update(Update::Fallback(&Fallback { reason, clamped_from }));
             choose_mode(&request).iter().for_each(|choice| update(Update::Mode(choice)));
-            perf_event::record(&request, sink, stop, update)
+            Ok(Chosen::PerfEvents(Box::new(request)))
         }
         Err(error) => Err(error),
     }

@@ -57,7 +57,7 @@ mod vdso;
 mod walk;
 
 pub use bpf::print_libbpf_messages;
-pub use choice::record;
+pub use choice::{record, rehearse};
 pub use error::Error;
 pub use event::{BadEvent, EventSpec};
 pub use host::host;

@@ -159,6 +159,15 @@ impl Default for Limits {
 }
 
 impl Config {
+    /// The configuration in [`DEFAULT_FILE`]; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub(crate) fn default_file() -> Option<anyhow::Result<Self>> {
+        let path = Path::new(DEFAULT_FILE);
+        path.exists().then(|| Self::read(Some(path)))
+    }
+
     /// Reads the file, or [`DEFAULT_FILE`] if there is one, and checks it.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod counted;
 mod effort;
 mod labels;
 mod metrics;
+mod outlook;
 mod push;
 mod run;
 mod server;
@@ -31,5 +32,6 @@ mod store;
 
 pub(crate) use analyst::{MAX_TABLE_BYTES, run as run_analyst};
 pub(crate) use config::Config;
+pub(crate) use outlook::{Outlook, outlook};
 pub(crate) use push::check as check_push;
 pub(crate) use run::run;

@@ -11,7 +11,7 @@ use super::config::{Config, PushConfig};
 use super::metrics::Metrics;
 use super::server::drop_capabilities;
 use super::spool::{Entry, Spool};
-use super::store::Store;
+use super::store::{Size, Store};
 use crate::http_client;
 use crate::output::print_message;
 use anyhow::{Context as _, ensure};
@@ -52,8 +52,8 @@ pub(super) struct Pusher {
 enum Order {
     /// The spool has new requests.
     Look,
-    /// Send to this collector from now on; to none for `None`.
-    To(Option<Collector>),
+    /// Send to this collector from now on; to none for the size of what waits for one.
+    To(Result<Collector, Size>),
     End,
 }
 
@@ -91,14 +91,14 @@ impl Pusher {
         std::thread::Builder::new().name("fpprof-push".to_owned()).spawn(move || {
             // This thread parses what a collector sends.
             drop_capabilities("the thread that sends profiles");
-            Pushing { metrics, to: None }.run(&receiver);
+            Pushing { metrics, to: None, left: Size::default() }.run(&receiver);
             let _ = end.send(());
         })?;
         Ok(Self { orders, ended })
     }
 
-    /// Sends to this collector from now on, or to none.
-    pub(super) fn send_to(&self, collector: Option<Collector>) {
+    /// Sends to this collector from now on; to none if there is only this left of an earlier one.
+    pub(super) fn send_to(&self, collector: Result<Collector, Size>) {
         // The thread runs as long as this handle exists.
         let _ = self.orders.send(Order::To(collector));
     }
@@ -218,6 +218,8 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
 struct Pushing {
     metrics: Arc<Metrics>,
     to: Option<Active>,
+    /// What waits while there is no collector.
+    left: Size,
 }
 
 struct Active {
@@ -241,7 +243,8 @@ impl Pushing {
                     self.show();
                 }
                 Ok(Order::To(collector)) => {
-                    self.to = collector.map(Active::new);
+                    self.left = collector.as_ref().err().copied().unwrap_or_default();
+                    self.to = collector.ok().map(Active::new);
                     self.show();
                 }
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return self.last(),
@@ -288,7 +291,7 @@ impl Pushing {
 
     fn show(&self) {
         let size = self.to.as_ref().map(|to| to.collector.spool.size());
-        self.metrics.set_spool(size.unwrap_or_default());
+        self.metrics.set_spool(size.unwrap_or(self.left));
     }
 }
 

@@ -10,7 +10,8 @@ use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
 use super::server::{self, Order};
 use super::session::{Printed, Session, notify, print_failure};
-use super::store::Store;
+use super::spool::Spool;
+use super::store::{Size, Store};
 use crate::exit::DONE;
 use crate::live::Part;
 use crate::output::print_message;
@@ -82,6 +83,29 @@ impl Settings {
         }
     }
 
+    /// The collector, or the size of what is left of an earlier one; says so.
+    fn to_send(&self) -> Result<Collector, Size> {
+        if let Some(collector) = &self.collector {
+            return Ok(collector.clone());
+        }
+        match Spool::left(&self.store) {
+            Ok(None) => Err(Size::default()),
+            Ok(Some((size, samples))) => {
+                let dir = self.store.path().join("spool");
+                print_message(&format!(
+                    "fpprof: {samples} samples wait in {} for a collector, in {} files: set push.url, or remove them",
+                    dir.display(),
+                    size.files
+                ));
+                Err(size)
+            }
+            Err(error) => {
+                print_failure(&error, "what waits for a collector is not counted");
+                Err(Size::default())
+            }
+        }
+    }
+
     fn governor(&self) -> Governor {
         Governor::new(Effort { rate: self.config.rate, mode: self.request.mode }, self.config.limits)
     }
@@ -123,7 +147,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     let settings = Settings::new(config)?;
     server::start(&settings.config.http, Arc::clone(&metrics), order.clone())?;
     let pusher = Pusher::start(Arc::clone(&metrics))?;
-    pusher.send_to(settings.collector.clone());
+    pusher.send_to(settings.to_send());
     let mut agent = Agent {
         path,
         pusher,
@@ -419,7 +443,7 @@ impl Agent<'_> {
         let summary = settings.config.summary().unwrap_or_default();
         print_message(&format!("fpprof: read the configuration again: {summary}"));
         self.governor = settings.governor();
-        self.pusher.send_to(settings.collector.clone());
+        self.pusher.send_to(settings.to_send());
         // After two reloads in a row, only the settings before the first have recorded anything.
         let before = std::mem::replace(&mut self.settings, settings);
         self.previous.get_or_insert(before);
@@ -430,7 +454,7 @@ impl Agent<'_> {
     fn go_back(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
         let Some(previous) = self.previous.take() else { return Err(error) };
         print_failure(&error, "the configuration goes back to what it was");
-        self.pusher.send_to(previous.collector.clone());
+        self.pusher.send_to(previous.to_send());
         self.settings = previous;
         self.governor = self.settings.governor();
         Ok(())

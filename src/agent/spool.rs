@@ -60,6 +60,22 @@ impl Spool {
         Self::of_dir(&dir, store.host(), max_bytes).with_context(|| dir.display().to_string())
     }
 
+    /// What waits in this machine's spool for a collector, where none is configured: number and size of files, and
+    /// their samples. `None` if nothing does.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub(super) fn left(store: &Store) -> anyhow::Result<Option<(Size, u64)>> {
+        let dir = store.path().join("spool");
+        let spool = match Self::of_dir(&dir, store.host(), u64::MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            spool => spool.with_context(|| dir.display().to_string())?,
+        };
+        let waiting = spool.waiting();
+        let samples = waiting.entries.iter().map(|entry| entry.samples).fold(0, u64::saturating_add);
+        Ok((waiting.size.files > 0).then_some((waiting.size, samples)))
+    }
+
     fn of_dir(dir: &Path, host: &str, max_bytes: u64) -> io::Result<Self> {
         let mut waiting = Waiting::default();
         let mut entries = Vec::new();

@@ -1,6 +1,6 @@
 //! `fpprof agent`: profiles the machine continuously.
 
-use crate::agent::{self, Config};
+use crate::agent::{self, Config, Outlook};
 use crate::exit::DONE;
 use crate::output::print_message;
 use crate::worker::{self, Files};
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// [default: /etc/fpprof/agent.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the configuration and exit
+    /// Check the configuration, say how the agent would sample here as this user, and exit
     #[arg(long)]
     check: bool,
 }
@@ -43,6 +43,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if args.check {
         agent::check_push(&config.push)?;
         print_message(&format!("fpprof: the configuration is valid: {}", config.summary()?));
+        let Outlook { sampling, store } = agent::outlook(&config)?;
+        match sampling {
+            Ok(words) => words.iter().for_each(|words| print_message(&format!("fpprof: as this user: {words}"))),
+            Err(error) => print_message(&format!("fpprof: as this user it cannot record: {error}")),
+        }
+        print_message(&format!("fpprof: as this user it {}", store.unwrap_or_else(|error| error)));
         return Ok(DONE);
     }
     agent::run(args.config.as_deref(), config)

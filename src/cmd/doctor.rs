@@ -1,6 +1,7 @@
 //! `fpprof doctor`: checks kernel support and permissions.
 
-use crate::exit::{DONE, FAILED};
+use crate::agent::{Config, outlook};
+use crate::exit::{DONE, FAILED, error_chain};
 use crate::output;
 use fpprof_collector::doctor::{self, Advice, Check, Verdict};
 use fpprof_reports::terminal::{self, CheckStatus};
@@ -36,6 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     output::write_whole(Path::new("-"), |mut out| {
         terminal::checks(&checks, &output::style(), &mut out)?;
         writeln!(out, "possible   {possible}")?;
+        writeln!(out, "agent      {}", agent())?;
         match &advice {
             None => Ok(()),
             Some(Advice::Change(sentence)) => writeln!(out, "for more   {sentence}"),
@@ -47,6 +49,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         }
     })?;
     Ok(if can_record { DONE } else { FAILED })
+}
+
+/// What `fpprof agent` could do here, by its configuration file or, without one, by the defaults.
+fn agent() -> String {
+    let (config, is_default) = match Config::default_file() {
+        Some(config) => (config, false),
+        None => (Ok(Config::default()), true),
+    };
+    let outlook = match config.and_then(|config| outlook(&config)) {
+        Ok(outlook) => outlook,
+        Err(error) => return format!("cannot run: {}", error_chain(&error)),
+    };
+    let sampling = match outlook.sampling {
+        Ok(words) => format!("would sample by {}", words.first().map_or("", |words| words)),
+        Err(error) => return format!("cannot run: {error}"),
+    };
+    match outlook.store {
+        _ if is_default => sampling,
+        Ok(store) => format!("{sampling}, and {store}"),
+        Err(error) => format!("{sampling}, but {error}"),
+    }
 }
 
 fn shown(check: Check) -> terminal::Check {

@@ -71,7 +71,7 @@ impl Agent {
     }
 
     /// Starts an agent with other settings over the same store, after [`Self::stop`].
-    fn start_again(&mut self, settings: &str) {
+    pub(crate) fn start_again(&mut self, settings: &str) {
         self.configure(settings);
         self.agent = Self::started(&self.directory, &[]);
         wait_until("it answers", || self.get("/-/healthy").is_some());
@@ -316,6 +316,29 @@ fn processes_have_labels() {
     let mut serving = Serving::start(&agent.store());
     assert_eq!(serving.answer("flamegraph?label.team=web&strategy=fp&event=cpu-clock")["total"], samples);
     assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
+}
+
+/// Check that `--check` and `doctor` say how the agent would sample, as it then does, and whether it can write its store.
+#[test]
+fn it_says_how_it_would_sample() {
+    let agent = Agent::start("rate = 49", &[]);
+    agent.wait_for_samples(1.0);
+    let config = agent.directory.path().join("agent.toml");
+    let checked = ran(fpprof().args(["agent", "--check", "--config"]).arg(&config));
+    assert_eq!(checked.status, 0, "{}", checked.stderr);
+    let mode = checked.stderr.lines().find_map(|line| line.strip_prefix("fpprof: as this user: ")).expect("a mode");
+    let mode = mode.strip_suffix(" with eBPF").expect("eBPF");
+    assert!(checked.stderr.contains(&format!("can write to {}", agent.store().display())), "{}", checked.stderr);
+    assert!(agent.log().contains(&format!("fpprof: --call-graph {mode}: ")), "{mode}: {}", agent.log());
+    let doctor = ran(fpprof().arg("doctor"));
+    assert!(doctor.stdout.contains("\nagent      would sample by "), "{}", doctor.stdout);
+    let other = config.with_file_name("other.toml");
+    std::fs::write(&other, format!("call-graph = \"fp\"\n[store]\npath = \"{}/store\"\n", config.display()))
+        .expect("written");
+    let checked = ran(fpprof().args(["agent", "--check", "--config"]).arg(&other));
+    let words = ["as this user: fp with eBPF", "as this user it cannot write to "];
+    assert!(words.iter().all(|words| checked.stderr.contains(words)), "{}", checked.stderr);
+    agent.end().assert_balance();
 }
 
 /// Check that the files of an hour that is over are merged, that whoever asks meanwhile gets the same totals, and that the store has

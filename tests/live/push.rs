@@ -215,3 +215,18 @@ fn certificates_are_checked() {
     assert!(!agent.log().contains("secret"));
     agent.end().assert_balance();
 }
+
+/// Check that an agent without a collector says what an earlier one has left in the spool, keeps it, and shows it in its metrics.
+#[test]
+fn what_was_left_is_counted() {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let url = format!("http://{}", free.expect("an address"));
+    let mut agent = Agent::start(&settings(&url, ""), &[]);
+    wait_until("profiles wait", || agent.metric("fpprof_spool_files") >= 2.0);
+    agent.stop();
+    let left = agent.stored().waiting;
+    agent.start_again("rate = 99");
+    wait_until("what is left is counted", || agent.metric("fpprof_spool_files") > 0.0);
+    assert!(agent.log().contains(&format!("for a collector, in {} files", left.len())), "{}", agent.log());
+    assert_eq!(agent.end().waiting.len(), left.len());
+}

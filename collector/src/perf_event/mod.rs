@@ -24,4 +24,4 @@ mod stack_ends;
 
 pub(crate) use plan::refused_target;
 pub(crate) use rights::Rights;
-pub(crate) use session::record;
+pub(crate) use session::{record, rehearse};

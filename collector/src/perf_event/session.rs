@@ -23,6 +23,14 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+/// Opens the events for the whole machine, if that is the target, and closes them.
+pub(crate) fn rehearse(request: &Request) -> Result<(), Error> {
+    match request.target {
+        Target::System => Events::open_cpus(&Plan::new(request)?).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Records with perf events alone, see [`crate::record`].
 pub(crate) fn record<W: Write>(
     request: &Request,

@@ -21,6 +21,6 @@ pub(crate) use counted::shared;
 pub(crate) use meta::{events, meta};
 pub(crate) use pace::{DESCRIBE, FLUSH, SETTLE_NS};
 pub(crate) use reader::{add_start, errno_of, note, write_event};
-pub(crate) use record::{cpu_ns, load};
+pub(crate) use record::{Loaded, cpu_ns, load};
 pub(crate) use target::Running;
 pub(crate) use ticks::{TicksBegun, ticks_in};
