@@ -111,12 +111,12 @@ impl Compaction {
         now: Instant,
         merge: impl FnOnce(Vec<File>) -> anyhow::Result<Vec<u8>>,
     ) -> Vec<(Outcome, Option<anyhow::Error>)> {
-        if self.is_refused {
-            return Vec::new();
-        }
         let mut outcomes = Vec::new();
         if let Err(error) = self.remove_replaced(now) {
             outcomes.push((Outcome::Failed, Some(error)));
+        }
+        if self.is_refused {
+            return outcomes;
         }
         match self.job(until_us, &mut outcomes) {
             Ok(None) => {}

@@ -151,6 +151,23 @@ fn what_is_not_understood_stays() {
     assert_eq!(before, after);
 }
 
+/// Check that where the directories cannot be exchanged, nothing changes, and that it is not tried again.
+#[test]
+fn a_refusal_is_final() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = store(dir.path(), "web-1");
+    [1, 2].iter().for_each(|minute| write(&store, NOON_US + minute * MINUTE_US, 1));
+    // Another file system.
+    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    symlink(elsewhere.path(), store.path().join("compacting")).expect("a link");
+    let mut compaction = Compaction::new(&store);
+    let until = NOON_US + 60 * MINUTE_US;
+    assert_eq!(outcomes(&mut compaction, until, Instant::now()), [Outcome::Refused]);
+    assert!(outcomes(&mut compaction, until, Instant::now()).is_empty());
+    assert_eq!(sum(store.path()).expect("files"), (2, 2));
+    assert!(!compaction.beside(Path::new("counters/day=2026-11-26")).exists());
+}
+
 /// Check that what a crash left is removed by the next agent after a while, whether it was before or after the exchange, and that a file of
 /// another machine in it is put back.
 #[test]
