@@ -278,7 +278,7 @@ mod tests {
         let metrics = Metrics::new();
         let of_event = labels([("event", "cpu-clock")]);
         metrics.add_ticks("cpu-clock", &Ticks { lost: BTreeMap::from([("ring_full", 1)]), ..Ticks::default() });
-        for family in [&metrics.discarded, &metrics.stacks, &metrics.steps, &metrics.pushed] {
+        for family in [&metrics.compactions, &metrics.discarded, &metrics.stacks, &metrics.steps, &metrics.pushed] {
             family.get_or_create(&of_event).inc();
         }
         let text = metrics.text().expect("text");
