@@ -186,8 +186,7 @@ impl Answer<'_> {
 
     fn choose(&mut self, filter: &Arc<Filter>) -> Result<Facets, Failure> {
         let mut facets = Facets::new(Arc::clone(filter));
-        let columns = facets.columns();
-        self.each(Table::Stacks, filter, &columns, false, |rows| facets.add(rows))?;
+        self.each(Table::Stacks, filter, &Facets::COLUMNS, false, |rows| facets.add(rows))?;
         Ok(facets)
     }
 

@@ -3,7 +3,7 @@
 use super::error::StoreError;
 use super::filter::{Facet, Filter};
 use super::labels::Labels;
-use super::rows::{LABELS, Rows};
+use super::rows::{LABELS, LABELS_BIT, Rows};
 use crate::escape::visible;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -15,13 +15,21 @@ const MAX: usize = 1000;
 /// Bits of event and strategy. They do not filter rows here: counts are kept per event and strategy anyway.
 const FIXED: u16 = (1 << Facet::Event as u8) | (1 << Facet::Strategy as u8);
 
+/// Whose names are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Column {
+    Facet(Facet),
+    /// A label, by the number of its name.
+    Label(u32),
+}
+
 /// Adds up samples by the names in each column.
 #[derive(Debug)]
 pub struct Facets {
     filter: Arc<Filter>,
     names: Labels,
     /// Samples by column, combination and name.
-    counts: FxHashMap<(Facet, usize, u32), u64>,
+    counts: FxHashMap<(Column, usize, u32), u64>,
     combinations: Vec<Combination>,
     first_us: Option<i64>,
     end_us: Option<i64>,
@@ -65,6 +73,8 @@ pub struct FacetsAnswer {
     /// name's samples are those under the strategy with the most of them, as machines may record under different
     /// strategies.
     pub facets: BTreeMap<Facet, Vec<Named>>,
+    /// By name of a label, its values with their samples that pass all filters but those of labels, 1,000 at most.
+    pub labels: BTreeMap<String, Vec<Named>>,
     /// By column, the number of names left out; they have fewer samples.
     pub left_out: BTreeMap<Facet, usize>,
     /// Start of the first and end of the last interval in the filter's range, seconds since 1970.
@@ -89,13 +99,7 @@ impl Facets {
     }
 
     /// The columns that [`Self::add`] needs. It applies the filter itself: read the rows without one.
-    #[must_use]
-    pub fn columns(&self) -> Vec<&'static str> {
-        let labels = (!self.filter.labels.is_empty()).then_some(LABELS);
-        Self::COLUMNS.into_iter().chain(labels).collect()
-    }
-
-    const COLUMNS: [&str; 12] = [
+    pub const COLUMNS: [&str; 13] = [
         "time",
         "duration_us",
         "host",
@@ -108,6 +112,7 @@ impl Facets {
         "weight_unit",
         "samples",
         "weight",
+        LABELS,
     ];
 
     /// Adds rows.
@@ -141,7 +146,17 @@ impl Facets {
             for (((name, bits), &combination), samples) in rows {
                 // Rejected by no column, or only by this one.
                 if let Some(&name) = numbers.get(name).filter(|_| bits & !FIXED & !facet.bit() == 0) {
-                    let sum = self.counts.entry((facet, combination, name)).or_default();
+                    let sum = self.counts.entry((Column::Facet(facet), combination, name)).or_default();
+                    *sum = sum.saturating_add(*samples);
+                }
+            }
+        }
+        let Some(labels) = rows.labels()? else { return Ok(()) };
+        for (row, ((bits, &combination), samples)) in refused.iter().zip(&combinations).zip(&samples).enumerate() {
+            if bits & !FIXED & !LABELS_BIT == 0 {
+                for (name, value) in labels.of(row) {
+                    let column = Column::Label(self.names.name(name)?);
+                    let sum = self.counts.entry((column, combination, self.names.name(value)?)).or_default();
                     *sum = sum.saturating_add(*samples);
                 }
             }
@@ -194,37 +209,49 @@ impl Facets {
         let choice = number.and_then(|number| self.combinations.get(number));
         let event = choice.map(|choice| choice.event.as_str());
         // The maximum over strategies, not the sum: each sample has a row for each strategy.
-        let mut most: BTreeMap<(Facet, u32), u64> = BTreeMap::new();
-        for (&(facet, combination, name), &samples) in &self.counts {
+        let mut most: BTreeMap<(Column, u32), u64> = BTreeMap::new();
+        for (&(column, combination, name), &samples) in &self.counts {
             let is_counted = |it: &&Combination| {
                 Some(it.event.as_str()) == event && self.filter.has_name(Facet::Strategy, &it.strategy)
             };
             if self.combinations.get(combination).filter(is_counted).is_some() {
-                let n = most.entry((facet, name)).or_default();
+                let n = most.entry((column, name)).or_default();
                 *n = samples.max(*n);
             }
         }
-        let mut facets: BTreeMap<Facet, Vec<Named>> = BTreeMap::new();
-        for ((facet, name), samples) in most {
-            let name = visible(self.names.text(name)).into_owned();
-            facets.entry(facet).or_default().push(Named { name, samples });
+        let (mut facets, mut labels): (BTreeMap<_, Vec<Named>>, BTreeMap<_, Vec<Named>>) = Default::default();
+        let text = |name: u32| visible(self.names.text(name)).into_owned();
+        for ((column, name), samples) in most {
+            let list = match column {
+                Column::Facet(facet) => facets.entry(facet).or_default(),
+                Column::Label(label) => labels.entry(text(label)).or_default(),
+            };
+            list.push(Named { name: text(name), samples });
         }
         let mut left_out = BTreeMap::new();
         for (&facet, list) in &mut facets {
-            list.sort_by(|a, b| (b.samples, &a.name).cmp(&(a.samples, &b.name)));
-            if list.len() > MAX {
-                left_out.insert(facet, list.len() - MAX);
-                list.truncate(MAX);
+            let n = shorten(list);
+            if n > 0 {
+                left_out.insert(facet, n);
             }
         }
+        labels.values_mut().for_each(|list| _ = shorten(list));
         let choice = choice.cloned().map(|Combination { event, strategy, weight_unit, .. }| Choice {
             event,
             strategy,
             weight_unit,
         });
         let span = self.first_us.zip(self.end_us).map(|(first, end)| [seconds(first), seconds(end)]);
-        FacetsAnswer { combinations: self.combinations, choice, facets, left_out, span }
+        FacetsAnswer { combinations: self.combinations, choice, facets, labels, left_out, span }
     }
+}
+
+/// Sorts names by samples, and leaves out those with the fewest; returns how many.
+fn shorten(list: &mut Vec<Named>) -> usize {
+    list.sort_by(|a, b| (b.samples, &a.name).cmp(&(a.samples, &b.name)));
+    let left_out = list.len().saturating_sub(MAX);
+    list.truncate(MAX);
+    left_out
 }
 
 /// Microseconds as seconds.

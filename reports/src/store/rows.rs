@@ -23,7 +23,7 @@ const BATCH_ROWS: usize = 8192;
 /// The bit in [`Rows::refusals`] for a time out of range, beside those of the columns.
 pub(super) const TIME_BIT: u16 = 1 << 7;
 /// The bit for labels.
-const LABELS_BIT: u16 = 1 << 8;
+pub(super) const LABELS_BIT: u16 = 1 << 8;
 
 /// The column of labels, which filters need only if they name one.
 pub(super) const LABELS: &str = "labels";
@@ -164,30 +164,45 @@ impl Rows {
         Ok(refused)
     }
 
-    /// Tables of earlier versions have no labels: there, no row has one.
     fn refuse_labels(&self, filter: &Filter, refused: &mut [u16]) -> Result<(), StoreError> {
-        let labels = match self.0.column_by_name(LABELS) {
-            None => None,
-            Some(column) => Some(column.as_map_opt().ok_or(StoreError::Column(LABELS))?),
-        };
-        let texts = labels.and_then(|map| Some((map, map.keys().as_string_opt()?, map.values().as_string_opt()?)));
-        if labels.is_some() != texts.is_some() {
-            return Err(StoreError::Column(LABELS));
-        }
+        let labels = self.labels()?;
         for (row, bits) in refused.iter_mut().enumerate() {
             let has = |name: &str, wanted: &BTreeSet<String>| {
-                let value = texts.and_then(|(map, names, values): (_, &StringArray, &StringArray)| {
-                    let [from, to] = [row, row + 1].map(|row| map.value_offsets().get(row).copied().unwrap_or(0));
-                    let entries = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
-                    entries.into_iter().find(|&at| names.value(at) == name).map(|at| values.value(at))
-                });
-                wanted.contains(value.unwrap_or_default())
+                let value = labels.and_then(|labels| labels.of(row).find(|label| label.0 == name));
+                wanted.contains(value.map_or("", |label| label.1))
             };
             if !filter.labels.iter().all(|(name, wanted)| has(name, wanted)) {
                 *bits |= LABELS_BIT;
             }
         }
         Ok(())
+    }
+
+    /// Returns the labels; `None` for a table of an earlier version, where no row has any.
+    pub(super) fn labels(&self) -> Result<Option<RowLabels<'_>>, StoreError> {
+        let Some(column) = self.0.column_by_name(LABELS) else { return Ok(None) };
+        let labels = column.as_map_opt().and_then(|map| {
+            let (names, values) = (map.keys().as_string_opt()?, map.values().as_string_opt()?);
+            Some(RowLabels { ends: map.value_offsets(), names, values })
+        });
+        labels.map(Some).ok_or(StoreError::Column(LABELS))
+    }
+}
+
+/// The column of labels.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowLabels<'a> {
+    ends: &'a [i32],
+    names: &'a StringArray,
+    values: &'a StringArray,
+}
+
+impl<'a> RowLabels<'a> {
+    /// The names and values of a row's labels.
+    pub(super) fn of(self, row: usize) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let [from, to] =
+            [row, row + 1].map(|row| self.ends.get(row).map_or(0, |&end| usize::try_from(end).unwrap_or(0)));
+        (from..to).map(move |at| (self.names.value(at), self.values.value(at)))
     }
 }
 
