@@ -2,7 +2,7 @@
 //!
 //! You provide open Parquet files of [`crate::parquet`], one after the other, and a [`Filter`]. In turn you get the
 //! rows that pass it; aggregates of rows; and from those, answers: [`Facets`] for the lists of choices, [`Stacks`] for
-//! flame graphs, functions and comparisons, [`Quality`] and [`Cost`] over time. [`merge`] makes one table of several.
+//! flame graphs, functions and comparisons, [`Quality`] and [`Cost`] over time. [`merge()`] makes one table of several.
 //! The caller finds the files, and decides
 //! what to do about unreadable ones.
 //!
