@@ -119,7 +119,7 @@ fn choice(args: &Args) -> anyhow::Result<verify::Choice> {
         every: args.every,
         skip: args.skip,
         max: args.max_instructions,
-        leaps: args.leap.map(|turns| verify::Leaps { window: args.window, turns }),
+        leaps: args.leap.map(|transfers| verify::Leaps { window: args.window, transfers }),
         // Short enough for a user to type, and small enough for every JSON reader.
         seed: args.seed.unwrap_or_else(|| u64::from(fastrand::u32(..))),
     })

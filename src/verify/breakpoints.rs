@@ -1,11 +1,11 @@
-//! Breakpoints at the control transfers ("turns") of a program, so that it runs at full speed between them.
+//! Breakpoints at the control transfers of a program, so that it runs at full speed between them.
 //!
-//! From a thread's instruction pointer, the code is followed along every branch up to the next possible turns, which
-//! get a breakpoint. The target of a turn is followed once the turn is made. The original code is cached by page, since
-//! the process's memory contains the breakpoints: nothing else may read it from there.
+//! From a thread's instruction pointer, the code is followed along every branch up to the next possible transfers,
+//! which get a breakpoint. The target of a transfer is followed once the transfer is made. The original code is cached
+//! by page, since the process's memory contains the breakpoints: nothing else may read it from there.
 
 use anyhow::Context as _;
-use fpprof_analysis::oracle::{MAX_INSTRUCTION_BYTES, Way, way};
+use fpprof_analysis::oracle::{MAX_INSTRUCTION_BYTES, Successors, successors};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -63,8 +63,8 @@ impl Breakpoints {
         self.placed.contains_key(&address)
     }
 
-    /// Places a breakpoint at every turn that can come next from `ip`. `is_code` says whether breakpoints may be placed
-    /// at an address. Returns `false` if none may be at `ip` itself, or it cannot be read.
+    /// Places a breakpoint at every transfer that can come next from `ip`. `is_code` says whether breakpoints may be
+    /// placed at an address. Returns `false` if none may be at `ip` itself, or it cannot be read.
     ///
     /// # Errors
     /// If the code cannot be changed.
@@ -80,15 +80,15 @@ impl Breakpoints {
             if !self.followed.insert(address) {
                 continue;
             }
-            let next = match way(&self.bytes(address), address) {
-                Way::On(next) => [Some(next), None],
-                Way::Fork(one, other) => [Some(one), Some(other)],
-                Way::Turn(next) => {
+            let next = match successors(&self.bytes(address), address) {
+                Successors::One(next) => [Some(next), None],
+                Successors::Two(one, other) => [Some(one), Some(other)],
+                Successors::Transfer(next) => {
                     self.place(address)?;
                     // The target is followed when it is reached.
                     [next.filter(|&next| is_code(next)), None]
                 }
-                Way::Nowhere => [None, None],
+                Successors::None => [None, None],
             };
             if next.into_iter().flatten().all(&is_code) {
                 open.extend(next.into_iter().flatten());
@@ -132,7 +132,7 @@ impl Breakpoints {
     ///
     /// # Errors
     /// If the code cannot be changed.
-    pub(super) fn take_away(&self, address: u64) -> anyhow::Result<()> {
+    pub(super) fn remove(&self, address: u64) -> anyhow::Result<()> {
         match self.placed.get(&address) {
             Some(&original) => self.write(address, &[original]),
             None => Ok(()),

@@ -1,15 +1,15 @@
-//! Leaps: runs at full speed from one control transfer ("turn") to the next.
+//! Leaps: runs at full speed from one control transfer to the next.
 //!
 //! Each single step costs a debug exception, which is expensive in virtual machines. A breakpoint costs a fourth of
-//! that, and code has some ten instructions per turn. Between two windows of stepped instructions the shadow stack is
-//! therefore maintained at turns only: a breakpoint stops the thread before a turn, which is then emulated by writing
-//! its registers, without another stop.
+//! that, and code has some ten instructions per transfer. Between two windows of stepped instructions the shadow stack
+//! is therefore maintained at transfers only: a breakpoint stops the thread before a transfer, which is then emulated
+//! by writing its registers, without another stop.
 
 use super::stepper::{Lifted, Stepper, changes_mappings};
 use super::thread::UnderWay;
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
-use fpprof_analysis::oracle::{Flow, Turn, turn};
+use fpprof_analysis::oracle::{Flow, Transfer, predict_transfer};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -18,19 +18,19 @@ use nix::unistd::Pid;
 const SYSCALL_BYTES: u64 = 2;
 
 impl Stepper {
-    /// Runs a thread to its next turn and emulates that, or single-steps where it cannot run. Returns `false` if the
-    /// thread is not stopped before its next instruction afterwards.
-    pub(super) fn run_to_turn(&mut self, tid: Pid) -> anyhow::Result<bool> {
+    /// Runs a thread to its next transfer and emulates that, or single-steps where it cannot run. Returns `false` if
+    /// the thread is not stopped before its next instruction afterwards.
+    pub(super) fn run_to_transfer(&mut self, tid: Pid) -> anyhow::Result<bool> {
         let Self { threads, maps, breakpoints, .. } = self;
         let Some(thread) = threads.get(&tid) else { return Ok(false) };
         let ip = thread.before.ip();
         let can_run = thread.signal.is_none() && self.lifted.is_none();
         let is_code = |address| maps.find(address).is_some_and(super::maps::is_lasting_code);
         if !can_run || !breakpoints.follow(ip, is_code)? {
-            return self.step_past_turns(tid);
+            return self.single_step(tid);
         }
         if breakpoints.has(ip) {
-            return if self.make_turn(tid) { Ok(true) } else { self.step_past_turns(tid) };
+            return if self.emulate_transfer(tid) { Ok(true) } else { self.single_step(tid) };
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
         thread.write_back()?;
@@ -50,26 +50,27 @@ impl Stepper {
         }
     }
 
-    /// Single-steps without checking the stack; counts as a turn if the instruction is one.
-    fn step_past_turns(&mut self, tid: Pid) -> anyhow::Result<bool> {
+    /// Single-steps without checking the stack; counts as a transfer if the instruction is one.
+    fn single_step(&mut self, tid: Pid) -> anyhow::Result<bool> {
         let before = self.counts.calls.saturating_add(self.counts.returns);
         let goes_on = self.step(tid, None)?;
         if self.counts.calls.saturating_add(self.counts.returns) != before {
-            self.schedule.turned();
+            self.schedule.count_transfer();
         }
         Ok(goes_on)
     }
 
-    /// Emulates the turn at which a thread has stopped; `false` if that is not possible.
-    fn make_turn(&mut self, tid: Pid) -> bool {
+    /// Emulates the transfer at which a thread has stopped; `false` if that is not possible.
+    fn emulate_transfer(&mut self, tid: Pid) -> bool {
         let Self { threads, maps, breakpoints, counts, pid, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return false };
         let before = thread.before;
         let bytes = breakpoints.bytes(before.ip());
-        let foretold = turn(&bytes, before.ip(), |n| before.by_number(n), |address| tracee::read_u64(*pid, address));
+        let predicted =
+            predict_transfer(&bytes, before.ip(), |n| before.by_number(n), |address| tracee::read_u64(*pid, address));
         let mut after = before;
-        let flow = match foretold {
-            Some(Turn::Call { target, return_address }) => {
+        let flow = match predicted {
+            Some(Transfer::Call { target, return_address }) => {
                 let Some(slot) = before.sp().checked_sub(8) else { return false };
                 if !breakpoints.write_u64(slot, return_address) {
                     return false;
@@ -77,11 +78,11 @@ impl Stepper {
                 after.go(target, slot);
                 Flow::Call { return_address }
             }
-            Some(Turn::Jump { target }) => {
+            Some(Transfer::Jump { target }) => {
                 after.go(target, before.sp());
                 Flow::Jump
             }
-            Some(Turn::Return { target, n_bytes }) => {
+            Some(Transfer::Return { target, n_bytes }) => {
                 let Some(sp) = before.sp().checked_add(n_bytes) else { return false };
                 after.go(target, sp);
                 Flow::Return
@@ -92,13 +93,13 @@ impl Stepper {
         thread.stepped(after, breakpoints, *pid, maps, counts);
         // The registers are written back only when the thread is resumed.
         thread.is_moved = true;
-        counts.turns_passed = counts.turns_passed.saturating_add(1);
-        self.schedule.turned();
+        counts.transfers = counts.transfers.saturating_add(1);
+        self.schedule.count_transfer();
         true
     }
 
     /// Handles a stop at one of our breakpoints; `false` if it is none.
-    pub(super) fn arrived(&mut self, tid: Pid, mut regs: Registers) -> bool {
+    pub(super) fn stopped_at_breakpoint(&mut self, tid: Pid, mut regs: Registers) -> bool {
         let Self { threads, maps, breakpoints, counts, pid, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return false };
         let Some(ip) = regs.ip().checked_sub(1) else { return false };
@@ -129,7 +130,7 @@ impl Stepper {
             self.is_dirty |= changes_mappings(thread.before.ax);
             thread.stepped(regs, breakpoints, *pid, maps, counts);
             thread.is_repeating = false;
-            return self.came_back(tid);
+            return self.returned_from_vfork(tid);
         }
         regs.go(regs.ip().saturating_sub(SYSCALL_BYTES), regs.sp());
         regs.ax = regs.system_call;
@@ -143,7 +144,7 @@ impl Stepper {
     ///
     /// # Errors
     /// If its code cannot be changed.
-    pub(super) fn spare(&mut self, parent: Pid, child: Pid, event: i32) -> anyhow::Result<()> {
+    pub(super) fn lift_from_child(&mut self, parent: Pid, child: Pid, event: i32) -> anyhow::Result<()> {
         if event == ptrace::Event::PTRACE_EVENT_FORK as i32 {
             return if self.lifted.is_none() { self.breakpoints.lift_in(child) } else { Ok(()) };
         }
@@ -159,7 +160,7 @@ impl Stepper {
     ///
     /// # Errors
     /// If the code cannot be changed.
-    pub(super) fn came_back(&mut self, tid: Pid) -> anyhow::Result<()> {
+    pub(super) fn returned_from_vfork(&mut self, tid: Pid) -> anyhow::Result<()> {
         if self.lifted == Some(Lifted::By(tid)) {
             self.lifted = None;
             self.breakpoints.place_again()?;

@@ -102,7 +102,7 @@ mod tests {
     /// Check that anonymous memory belongs to no file and has no path for the oracle, that writable code is not
     /// lasting, and that an invalid line is an error.
     #[test]
-    fn mappings_are_told_apart() {
+    fn mappings_are_distinguished() {
         let text =
             b"1000-2000 r-xp 00000000 fe:01 12  /tmp/a b\n3000-4000 rwxp 0 00:00 0 \n5000-6000 r-xp 0 00:00 0 [vdso]\n\
                      7000-8000 rw-p 0 00:00 0 \n";

@@ -58,8 +58,8 @@ pub(crate) struct Choice {
 pub(crate) struct Leaps {
     /// Mean number of instructions in a window.
     pub(crate) window: u64,
-    /// One in this many turns begins a window.
-    pub(crate) turns: u64,
+    /// One in this many transfers begins a window.
+    pub(crate) transfers: u64,
 }
 
 /// Decides which of the stepped instructions are checked.
@@ -98,26 +98,26 @@ pub(super) struct LeapSchedule {
 /// The random starts and ends of windows.
 #[derive(Debug)]
 struct Drawn {
-    /// Picks the turns that begin a window.
+    /// Picks the transfers that begin a window.
     begins: OneIn,
     /// Mean number of instructions in a window. Each instruction ends it with the same probability, so that every one
-    /// can be reached, however far after a turn.
+    /// can be reached, however far after a transfer.
     window: u64,
     random: fastrand::Rng,
 }
 
 impl LeapSchedule {
-    /// Without leaps, steps forever. With leaps, the start of the program counts as a turn.
+    /// Without leaps, steps forever. With leaps, the start of the program counts as a transfer.
     pub(super) fn new(choice: &Choice) -> Self {
         let mut random = fastrand::Rng::with_seed(choice.seed).fork();
-        let drawn = |Leaps { window, turns }: Leaps| Drawn {
-            begins: OneIn::new(turns, random.fork()),
+        let drawn = |Leaps { window, transfers }: Leaps| Drawn {
+            begins: OneIn::new(transfers, random.fork()),
             window: window.max(1),
             random: random.fork(),
         };
         let leaps = choice.leaps.map(drawn);
         let mut schedule = Self { is_leaping: leaps.is_some(), leaps };
-        schedule.turned();
+        schedule.count_transfer();
         schedule
     }
 
@@ -132,8 +132,8 @@ impl LeapSchedule {
         }
     }
 
-    /// Counts a turn that was made in a leap.
-    pub(super) fn turned(&mut self) {
+    /// Counts a transfer that was made in a leap.
+    pub(super) fn count_transfer(&mut self) {
         if let (true, Some(drawn)) = (self.is_leaping, &mut self.leaps) {
             self.is_leaping = !drawn.begins.is_next();
         }
@@ -156,7 +156,7 @@ pub(super) struct Counts {
     pub(super) execs: u64,
     pub(super) stops_ignored: u64,
     pub(super) mapping_changes: u64,
-    pub(super) turns_passed: u64,
+    pub(super) transfers: u64,
 }
 
 impl Counts {
@@ -175,7 +175,7 @@ impl Counts {
             ("execs", self.execs),
             ("stops_ignored", self.stops_ignored),
             ("mapping_changes", self.mapping_changes),
-            ("turns_passed", self.turns_passed),
+            ("turns_passed", self.transfers),
         ];
         named.into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
     }
@@ -214,34 +214,34 @@ mod tests {
         assert!(checked.iter().all(|n| (400..600).contains(n)), "{checked:?}");
     }
 
-    fn leaping(window: u64, turns: u64, seed: u64) -> LeapSchedule {
-        LeapSchedule::new(&Choice { leaps: Some(Leaps { window, turns }), seed, ..ALL })
+    fn leaping(window: u64, transfers: u64, seed: u64) -> LeapSchedule {
+        LeapSchedule::new(&Choice { leaps: Some(Leaps { window, transfers }), seed, ..ALL })
     }
 
-    /// Indices of the turns that begin a window, of the first `n`, in a program of turns only.
-    fn begins(window: u64, turns: u64, seed: u64, n: usize) -> Vec<usize> {
-        let mut schedule = leaping(window, turns, seed);
+    /// Indices of the transfers that begin a window, of the first `n`, in a program of transfers only.
+    fn begins(window: u64, transfers: u64, seed: u64, n: usize) -> Vec<usize> {
+        let mut schedule = leaping(window, transfers, seed);
         let mut begins = Vec::new();
-        for turn in 0..n {
+        for transfer in 0..n {
             if !schedule.is_leaping() {
-                begins.push(turn);
+                begins.push(transfer);
             }
             while !schedule.is_leaping() {
                 schedule.stepped();
             }
-            schedule.turned();
+            schedule.count_transfer();
         }
         begins
     }
 
-    /// Check that each turn is equally likely to begin a window, from the first one on, at the requested rate; and that
-    /// the same seed gives the same windows.
+    /// Check that each transfer is equally likely to begin a window, from the first one on, at the requested rate; and
+    /// that the same seed gives the same windows.
     #[test]
-    fn each_turn_has_the_same_chance() {
+    fn each_transfer_has_the_same_chance() {
         let mut n_begins = [0_u32; 40];
         for seed in 0..10_000 {
-            for turn in begins(3, 10, seed, 40) {
-                n_begins[turn] += 1;
+            for transfer in begins(3, 10, seed, 40) {
+                n_begins[transfer] += 1;
             }
         }
         // 1,000 of each expected, with a standard deviation of 30.
@@ -263,7 +263,7 @@ mod tests {
                 schedule.stepped();
                 n += 1;
             }
-            schedule.turned();
+            schedule.count_transfer();
             lengths.push(n);
         }
         let sum: u32 = lengths.iter().sum();

@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
                     every,
                     skipped: skip,
                     window: leaps.map(|leaps| leaps.window),
-                    leap: leaps.map(|leaps| leaps.turns),
+                    leap: leaps.map(|leaps| leaps.transfers),
                     seed: (every > 1 || leaps.is_some()).then_some(seed),
                     events: stepper.counts.events(),
                 };

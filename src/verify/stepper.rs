@@ -64,7 +64,7 @@ pub(super) struct Stepper {
     /// Threads by id, since others start and end while one is waited for.
     pub(super) threads: BTreeMap<Pid, Thread>,
     /// The thread that ran last.
-    turn: Pid,
+    last_stepped: Pid,
     pace: Pace,
     pub(super) schedule: LeapSchedule,
     pub(super) counts: Counts,
@@ -105,7 +105,7 @@ impl Stepper {
         let mut stepper = Self {
             pid,
             threads: BTreeMap::new(),
-            turn: Pid::from_raw(0),
+            last_stepped: Pid::from_raw(0),
             pace: Pace::new(choice),
             schedule: LeapSchedule::new(choice),
             counts: Counts { threads: 1, ..Counts::default() },
@@ -146,7 +146,7 @@ impl Stepper {
                 self.wait(true)?;
                 continue;
             };
-            self.turn = tid;
+            self.last_stepped = tid;
             // A quantum, since a thread that spins on a lock would otherwise keep its holder from running.
             for _ in 0..QUANTUM {
                 if self.is_dirty {
@@ -160,7 +160,7 @@ impl Stepper {
                     break;
                 }
                 let goes_on = match self.schedule.is_leaping() {
-                    true => self.run_to_turn(tid)?,
+                    true => self.run_to_transfer(tid)?,
                     false => self.step(tid, Some((&mut *checker, &mut *tally)))?,
                 };
                 if !goes_on {
@@ -228,8 +228,8 @@ impl Stepper {
 
     /// The next stopped thread after the one that ran last.
     pub(super) fn next_stopped(&self) -> Option<Pid> {
-        let later = self.threads.range((Bound::Excluded(self.turn), Bound::Unbounded));
-        let mut order = later.chain(self.threads.range(..=self.turn));
+        let later = self.threads.range((Bound::Excluded(self.last_stepped), Bound::Unbounded));
+        let mut order = later.chain(self.threads.range(..=self.last_stepped));
         order.find(|(_, thread)| thread.under_way.is_none()).map(|(&tid, _)| tid)
     }
 
@@ -264,7 +264,7 @@ impl Stepper {
         thread.under_way = Some(UnderWay { flow, has_signal: signal.is_some(), is_running: false });
         let has_breakpoint = self.lifted.is_none() && self.breakpoints.has(ip);
         if has_breakpoint {
-            self.breakpoints.take_away(ip)?;
+            self.breakpoints.remove(ip)?;
         }
         resume(tid, signal)?;
         // While its breakpoint is removed, no other thread may run, so this one is waited for even if it blocks.
@@ -323,7 +323,7 @@ impl Stepper {
             Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => return Ok(()),
             Err(error) => return Err(error),
         };
-        if signal == Signal::SIGTRAP && is_sent(tid) && self.arrived(tid, regs) {
+        if signal == Signal::SIGTRAP && is_sent(tid) && self.stopped_at_breakpoint(tid, regs) {
             return Ok(());
         }
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -348,7 +348,7 @@ impl Stepper {
         thread.under_way = None;
         thread.is_in_kernel = false;
         if is_step {
-            return self.came_back(tid);
+            return self.returned_from_vfork(tid);
         }
         match signal {
             // A stopped program would never be stepped again.
@@ -381,8 +381,8 @@ impl Stepper {
             let message = ptrace::getevent(tid).context("reading the new process's id")?;
             let new = Pid::from_raw(i32::try_from(message).context("the new process's id")?);
             if !self.is_thread(new) {
-                self.spare(tid, new, event)?;
-                self.let_go(new)?;
+                self.lift_from_child(tid, new, event)?;
+                self.detach(new)?;
             }
         }
         resume(tid, None)
@@ -394,7 +394,7 @@ impl Stepper {
     }
 
     /// Detaches a new process once it has stopped.
-    fn let_go(&mut self, pid: Pid) -> anyhow::Result<()> {
+    fn detach(&mut self, pid: Pid) -> anyhow::Result<()> {
         self.counts.processes_not_followed = self.counts.processes_not_followed.saturating_add(1);
         match self.strays.iter().position(|&stray| stray == pid) {
             Some(index) => {
@@ -444,7 +444,7 @@ pub(super) fn changes_mappings(number: u64) -> bool {
     MAPPING_CALLS.contains(&number)
 }
 
-/// Whether the program itself may have raised a SIGTRAP with this instruction, or while running to a turn.
+/// Whether the program itself may have raised a SIGTRAP with this instruction, or while running to a transfer.
 fn is_own_trap(step: Option<UnderWay>) -> bool {
     step.is_some_and(|step| step.is_running || matches!(step.flow, Flow::Breakpoint | Flow::Syscall))
 }

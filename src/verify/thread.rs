@@ -50,7 +50,7 @@ pub(super) struct UnderWay {
     pub(super) flow: Flow,
     /// Whether a signal was delivered with it.
     pub(super) has_signal: bool,
-    /// Whether the thread runs to its next turn or system call, instead of a single step.
+    /// Whether the thread runs to its next transfer or system call, instead of a single step.
     pub(super) is_running: bool,
 }
 

@@ -88,15 +88,15 @@ impl Table {
             "| {:<width$} | {:>9} | {:>9} | {:>11} | {} |",
             "program",
             "checked",
-            "turns",
+            "transfers",
             "without CFI",
             titles.join(" | ")
         );
         let _ = writeln!(out, "|:--|--:|--:|--:|{}", ":-:|".repeat(titles.len()));
         for row in &self.rows {
-            let turns = number(&row.report["run"]["events"], "turns_passed");
+            let transfers = number(&row.report["run"]["events"], "turns_passed");
             let without_cfi = format!("{:.3}", percent(row.without_cfi(), row.checked));
-            let _ = write!(out, "| {:<width$} | {:>9} | {turns:>9} | {without_cfi:>11} |", row.name, row.checked);
+            let _ = write!(out, "| {:<width$} | {:>9} | {transfers:>9} | {without_cfi:>11} |", row.name, row.checked);
             for name in &strategies {
                 let wrong = percent(row.wrong(name), row.checked);
                 let _ = write!(out, " {:^19} |", format!("{:.3} ({wrong:.3})", row.exact(name)));

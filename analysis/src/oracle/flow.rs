@@ -1,6 +1,6 @@
 //! Classifies an instruction by what it does to the call stack.
 
-use super::turn::sets_stack_pointer;
+use super::transfer::sets_stack_pointer;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 /// The longest instruction.
@@ -77,7 +77,7 @@ mod tests {
 
     /// Check that every kind of call is recognised, with its return address, with or without prefixes.
     #[test]
-    fn calls_push_the_address_behind_them() {
+    fn calls_push_the_address_after_them() {
         let calls: [&[u8]; 6] = [
             &[0xe8, 0x10, 0, 0, 0],                // call +0x10
             &[0xff, 0xd0],                         // call *%rax

@@ -14,7 +14,7 @@ mod producers;
 mod shadow;
 mod summarise;
 mod tally;
-mod turn;
+mod transfer;
 mod verdict;
 mod walk_rules;
 
@@ -26,5 +26,5 @@ pub use model::{Group, JudgedStack, LeafSkips, Mismatch, StrategyVerdicts, Verdi
 pub use shadow::{FirstWord, Moved, ShadowStack, TrueFrame, Unknown};
 pub use summarise::summarise;
 pub use tally::{Site, Tally, Wanted};
-pub use turn::{Turn, Way, turn, way};
+pub use transfer::{Successors, Transfer, predict_transfer, successors};
 pub use verdict::{Flag, Match, Verdict, Wrong, is_caller_of_leaf_missing, verdict};

@@ -237,7 +237,7 @@ impl ShadowStack {
     pub fn moved(&mut self, sp: u64, word: impl FnOnce(u64) -> Option<u64>) -> usize {
         let is_alone = self.segments.len() == 1;
         let Some(top) = self.segments.last_mut() else { return 0 };
-        if sp > top.first_sp && !is_alone && self.went_back(sp) {
+        if sp > top.first_sp && !is_alone && self.drop_excursions(sp) {
             return self.left_below(sp);
         }
         let Some(top) = self.segments.last_mut() else { return 0 };
@@ -275,7 +275,7 @@ impl ShadowStack {
     /// outside the used range of this stack, it is another one.
     pub fn was_set(&mut self, sp: u64) -> Moved {
         let is_here = self.segments.last().is_some_and(|top| top.contains(sp));
-        if (is_here && !self.parked.iter().any(|segment| segment.contains(sp))) || self.went_back(sp) {
+        if (is_here && !self.parked.iter().any(|segment| segment.contains(sp))) || self.drop_excursions(sp) {
             return Moved::Within(self.set(sp));
         }
         self.is_settling = true;
@@ -342,7 +342,7 @@ impl ShadowStack {
 
     /// Drops stacks on which a function merely continued, if the stack pointer is back where it came from. `false` if
     /// it is not.
-    fn went_back(&mut self, sp: u64) -> bool {
+    fn drop_excursions(&mut self, sp: u64) -> bool {
         let mut n_left = 0_usize;
         for pair in self.segments.windows(2).rev() {
             let [before, excursion] = pair else { break };

@@ -39,10 +39,10 @@ pub fn summarise(run: VerifiedRun, tally: &Tally, modules: &ModuleTable<'_>, n_t
     }
     let mut warnings = names.symbols.warnings().to_vec();
     warnings.extend(modules.warnings());
-    if tally.n_unsited > 0 {
+    if tally.n_over_limit > 0 {
         warnings.push(format!(
             "{} stacks are counted in the totals only: too many different instructions",
-            tally.n_unsited
+            tally.n_over_limit
         ));
     }
     Verification {

@@ -82,7 +82,7 @@ pub struct Tally {
     pub(super) roots_missed: Vec<u64>,
     pub(super) sites: FxHashMap<Site, Box<[Classes]>>,
     pub(super) culprits: FxHashMap<Site, Box<[Classes]>>,
-    pub(super) n_unsited: u64,
+    pub(super) n_over_limit: u64,
     pub(super) wanted: Wanted,
     pub(super) kept: Vec<StoredDisagreement>,
     kept_sites: FxHashSet<(Site, Verdict)>,
@@ -103,7 +103,7 @@ impl Tally {
             leaf_skips: vec![LeafSkips::default(); strategies.len()],
             sites: FxHashMap::default(),
             culprits: FxHashMap::default(),
-            n_unsited: 0,
+            n_over_limit: 0,
             wanted,
             kept: Vec::new(),
             kept_sites: FxHashSet::default(),
@@ -148,13 +148,13 @@ impl Tally {
         let n = self.strategies.len();
         for (index, &stack) in stacks.iter().enumerate() {
             let verdict = self.judge(index, stack, truth);
-            bump(&mut self.sites, &mut self.n_unsited, site, n, index, verdict);
+            bump(&mut self.sites, &mut self.n_over_limit, site, n, index, verdict);
             if verdict == Verdict::Exact {
                 continue;
             }
             let culprit = culprit(stack, truth, self.by(index));
             let culprit = culprit.map_or(site, |frame| place(frame.lookup()));
-            bump(&mut self.culprits, &mut self.n_unsited, culprit, n, index, verdict);
+            bump(&mut self.culprits, &mut self.n_over_limit, culprit, n, index, verdict);
             let is_wanted = self.strategies.get(index) == Some(&self.wanted.strategy);
             if is_wanted && self.kept.len() < self.wanted.max {
                 let row = row(culprit);
@@ -233,14 +233,14 @@ impl Tally {
 
 fn bump(
     counts: &mut FxHashMap<Site, Box<[Classes]>>,
-    n_unsited: &mut u64,
+    n_over_limit: &mut u64,
     site: Site,
     n_strategies: usize,
     strategy: usize,
     verdict: Verdict,
 ) {
     if counts.len() >= MAX_SITES && !counts.contains_key(&site) {
-        *n_unsited = n_unsited.saturating_add(1);
+        *n_over_limit = n_over_limit.saturating_add(1);
         return;
     }
     let classes = counts.entry(site).or_insert_with(|| vec![Classes::default(); n_strategies].into());

@@ -48,8 +48,8 @@ fn what_repeats_with_the_stride_is_met_in_proportion() {
     assert!(ran.status == 2 && ran.stderr.contains("--leap or --every"), "{}", ran.stderr);
 }
 
-/// Check the same for a function that runs at every 50th call if one in 100 turns, which is the same distance, begins a
-/// window; and that code far from the last turn in a long function is checked, too.
+/// Check the same for a function that runs at every 50th call if one in 100 transfers, which is the same distance,
+/// begins a window; and that code far from the last transfer in a long function is checked, too.
 #[test]
 fn what_repeats_with_the_leap_is_met_in_proportion() {
     let body = " call f\n mov $49,%ebp\n2:\n call g\n dec %ebp\n jnz 2b";

@@ -225,7 +225,7 @@ fn depth_is_bounded() {
 /// Check that small stacks that share a mapping with each other and with the thread's own are distinguished when the
 /// stack pointer is set.
 #[test]
-fn stacks_in_one_mapping_are_told_apart() {
+fn stacks_in_one_mapping_are_distinguished() {
     let mut shadow = called_twice();
     // The thread's own stack pointer is 0x7ffd_ffd8; both stacks are below it, 2 KiB apart.
     let (a, b) = (0x7ffd_e000, 0x7ffd_e800);

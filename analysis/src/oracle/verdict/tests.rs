@@ -58,7 +58,7 @@ fn cfa_of_the_frame_before_a_stack_switch_is_not_judged() {
 
 /// Check that every kind of unflagged error has its own name.
 #[test]
-fn wrong_is_named() {
+fn unflagged_errors_have_names() {
     let wrong = |got: &[u64], true_frames: &[u64]| match dwarf(&stack(got, COMPLETE), true_frames) {
         Verdict::Wrong(wrong) => wrong,
         other => panic!("{other:?}"),
