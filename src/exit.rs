@@ -42,8 +42,8 @@ pub(crate) fn refuse_terminal(path: &Path) -> Result<(), Usage> {
 /// a file name that a shell expanded may, the message is printed without colours and with them escaped: clap does not
 /// escape them. A line break in an argument does not begin a line of the message.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
-    let is_obeyed = |argument: OsString| visible(&argument.to_string_lossy()) != argument.to_string_lossy();
-    if std::env::args_os().any(is_obeyed) {
+    let is_nonprinting = |argument: OsString| visible(&argument.to_string_lossy()) != argument.to_string_lossy();
+    if std::env::args_os().any(is_nonprinting) {
         print_drawn(lines(&with_visible_values(error), "\n").trim_end());
     } else {
         // If stdout or stderr is closed, there is nowhere to report the error.
@@ -103,7 +103,7 @@ mod tests {
 
     /// Check that a cause which the message above it repeats is printed once.
     #[test]
-    fn causes_are_told_once() {
+    fn causes_are_reported_once() {
         let error = Err::<(), _>(io::Error::other("disk on fire")).context("writing a: disk on fire").context("saving");
         assert_eq!(error_chain(&error.unwrap_err()), "saving: writing a: disk on fire");
     }

@@ -69,8 +69,8 @@ fn code_near_the_entry_point_is_no_root() {
     let recorded = Recorded::new(made_from("entry.S", "gcc", flags), &[], "both,8192");
     assert_nearly_all(&recorded.stacks("fp"), &["burn", "mid", "outer", "_start"], "complete", "");
     assert_nearly_all(&recorded.stacks("dwarf"), &["burn"], "truncated", "no_cfi");
-    let told = ran(fpprof().arg("report").arg(&recorded.file));
-    let verdict = told.stdout.lines().next().unwrap();
+    let ran_report = ran(fpprof().arg("report").arg(&recorded.file));
+    let verdict = ran_report.stdout.lines().next().unwrap();
     assert!(verdict.contains("No verdict on frame pointers and no chunk size"), "{verdict}");
 }
 
@@ -161,7 +161,7 @@ fn stripped_go_has_names_and_roots() {
 /// Check that a return address that does not follow a call is counted and marked, in an otherwise complete stack, and
 /// that programs with signals, threads and contexts have none, by call frame information or frame pointers.
 #[test]
-fn forged_return_addresses_are_told() {
+fn forged_return_addresses_are_reported() {
     let recorded = Recorded::new(made_from("forged.S", "gcc", &[]), &[], "dwarf,8192");
     let summary = report(&recorded.file, &[]);
     let (samples, doubtful) = (number(&summary, "recorded"), number(&summary["no_call_before"], "dwarf"));

@@ -112,11 +112,11 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
     let pair = pair_of(strategies);
     let default_strategy = default_strategy(&names);
-    let speaks = names.iter().position(|name| *name == default_strategy).unwrap_or(0);
+    let default = names.iter().position(|name| *name == default_strategy).unwrap_or(0);
     let listed = &Listed::read(recording, &recorded)?;
     let replayed = replay.run(recording, options.n_threads, || Collected {
         totals: Totals::new(meta),
-        stacks: Stacks::new(listed, options.profiles.rows(strategies.len(), speaks)),
+        stacks: Stacks::new(listed, options.profiles.rows(strategies.len(), default)),
         quality: QualityCounter::new(strategies.len(), listed),
         agreement: AgreementCounter::new(strategies),
         chunk_sizes: full.map(|full| ChunkSizeCounter::new(full, timeline)),

@@ -260,7 +260,7 @@ mod tests {
 
     /// Check that an unrecognised path gives an empty result, and a recognised one does not.
     #[test]
-    fn nothing_is_said() {
+    fn unrecognised_paths_give_nothing() {
         assert!(Attribution::of(b"/user.slice").is_empty() && !Attribution::of(b"/init.scope").is_empty());
     }
 

@@ -44,22 +44,22 @@ pub struct Call {
 /// The callers and callees of the functions with this name; `None` if no stack has one.
 #[must_use]
 pub fn calls(folded: &Folded, function: &str) -> Option<Calls> {
-    let is_it: Vec<bool> = folded.frames.iter().map(|frame| frame.name == function).collect();
-    let is_it = |frame: &u32| is_it.get(*frame as usize).copied().unwrap_or(false);
+    let is_function: Vec<bool> = folded.frames.iter().map(|frame| frame.name == function).collect();
+    let is_function = |frame: &u32| is_function.get(*frame as usize).copied().unwrap_or(false);
     let mut callers: BTreeMap<Option<u32>, u64> = BTreeMap::new();
     let mut callees: BTreeMap<Option<u32>, u64> = BTreeMap::new();
     let (mut all, mut modules) = (0_u64, BTreeSet::new());
     for stack in &folded.stacks {
         let amount = folded.amount(stack);
         all = all.saturating_add(amount);
-        let Some((outermost, innermost)) = ends(stack, is_it) else { continue };
+        let Some((outermost, innermost)) = ends(stack, is_function) else { continue };
         let caller = outermost.checked_sub(1).and_then(|at| stack.frames.get(at)).copied();
         let callee = stack.frames.get(innermost.saturating_add(1)).copied();
         for (edges, edge) in [(&mut callers, caller), (&mut callees, callee)] {
             let n = edges.entry(edge).or_default();
             *n = n.saturating_add(amount);
         }
-        let of_function = stack.frames.iter().filter(|frame| is_it(frame));
+        let of_function = stack.frames.iter().filter(|frame| is_function(frame));
         modules.extend(of_function.filter_map(|&frame| Some(&folded.frames.get(frame as usize)?.module)));
     }
     let total = callers.values().fold(0, |sum: u64, &n| sum.saturating_add(n));
@@ -85,9 +85,9 @@ pub fn names_with<'a>(folded: &'a Folded, text: &str, max: usize) -> Vec<&'a str
 }
 
 /// Position of the function's outermost and innermost frame in a stack.
-fn ends(stack: &FoldedStack, is_it: impl Fn(&u32) -> bool) -> Option<(usize, usize)> {
-    let outermost = stack.frames.iter().position(&is_it)?;
-    Some((outermost, stack.frames.iter().rposition(&is_it)?))
+fn ends(stack: &FoldedStack, is_function: impl Fn(&u32) -> bool) -> Option<(usize, usize)> {
+    let outermost = stack.frames.iter().position(&is_function)?;
+    Some((outermost, stack.frames.iter().rposition(&is_function)?))
 }
 
 /// Names the callers or callees. Frames of a function that were found in different ways are merged.

@@ -42,7 +42,7 @@ leaf:   .cfi_startproc
         .size leaf, . - leaf
         .type data, @function
 data:   .fill 32, 1, 0x90
-behind_nops: nop
+after_nops: nop
         .size data, . - data
         .section .note.GNU-stack,\"\",@progbits
 ";

@@ -46,7 +46,7 @@ impl Totals {
     pub fn lost_gaps(&self, lost: impl IntoIterator<Item = ((u16, u32), u64)>) -> u64 {
         let ended = self.losses_seen.iter().filter(|&&(_, lost)| lost > 0).count() as u64;
         let is_open =
-            |&(whose, lost): &((u16, u32), u64)| lost > self.tally.cpus.get(&whose).map_or(0, |seen| seen.last_lost);
+            |&(key, lost): &((u16, u32), u64)| lost > self.tally.cpus.get(&key).map_or(0, |seen| seen.last_lost);
         ended.saturating_add(lost.into_iter().filter(is_open).count() as u64)
     }
 }

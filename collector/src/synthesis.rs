@@ -190,7 +190,7 @@ fn user(pid: u32) -> u32 {
 pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
     let (Due::Anew(pid) | Due::Sampled { pid, .. }) = due;
     let before_ns = thread_cpu_ns();
-    let n = tell_due(reader, pid, due).unwrap_or(0);
+    let n = describe_if_same(reader, pid, due).unwrap_or(0);
     reader.followed().1.charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn describe_parent(reader: &mut impl Follows, event: &Sideband) {
 }
 
 /// Describes a due process if `/proc` still shows the process that was meant; returns the number of events.
-fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
+fn describe_if_same(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
     let (time_ns, ip) = match due {
         Due::Anew(_) => (None, None),
         Due::Sampled { time_ns, ip, .. } => (Some(time_ns), ip),
@@ -219,12 +219,12 @@ fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
         Sideband::Mmap(mmap) => Some(mmap.start..mmap.start.saturating_add(mmap.len)),
         _ => None,
     });
-    let is_told = match ip {
+    let is_described = match ip {
         Some(ip) => mapped.any(|range| range.contains(&ip)),
         // A kernel thread has no mappings, and must have been described to be recognised as one.
         None => mapped.next().is_some() || (!is_anew && is_kernel_thread(pid)),
     };
-    if !is_told {
+    if !is_described {
         return None;
     }
     description.seen.is_anew = is_anew;
@@ -255,15 +255,15 @@ impl Description {
     }
 }
 
-/// The present state of a process, described as of `told_ns`, or as of now.
+/// The present state of a process, described as of `as_of_ns`, or as of now.
 ///
 /// # Errors
 /// If the process is gone, or access is denied.
-fn synthesize(pid: u32, told_ns: Option<u64>) -> io::Result<Description> {
+fn synthesize(pid: u32, as_of_ns: Option<u64>) -> io::Result<Description> {
     let started = start_ticks(pid).ok_or(io::ErrorKind::NotFound)?;
     // What happens from now on is reported by events.
     let since_ns = monotonic_ns();
-    let time_ns = told_ns.unwrap_or(since_ns);
+    let time_ns = as_of_ns.unwrap_or(since_ns);
     let (threads, maps) = threads_and_maps(pid)?;
     let comm = thread_comm(pid, pid).unwrap_or_default();
     let mut events = vec![Sideband::Comm(Comm { time_ns, pid, tid: pid, comm, exec: false, start_ticks: started })];
@@ -284,7 +284,7 @@ fn synthesize(pid: u32, told_ns: Option<u64>) -> io::Result<Description> {
         // The first thread has exited while others run, or nobody has waited for the process.
         events.push(Sideband::Exit(Exit { time_ns, pid, tid: pid }));
     }
-    let described_ns = Some(told_ns.unwrap_or_else(monotonic_ns));
+    let described_ns = Some(as_of_ns.unwrap_or_else(monotonic_ns));
     Ok(Description { seen: Seen { since_ns, threads, described_ns, is_anew: false }, events })
 }
 
@@ -354,21 +354,21 @@ mod tests {
     use fpprof_recording::model::FpFrame;
 
     /// The recorded events, in one word each.
-    struct Told {
+    struct Recorder {
         words: Vec<String>,
         /// The time they apply from.
-        told_ns: u64,
+        as_of_ns: u64,
         resync: Resync,
         tracker: Tracker,
     }
 
-    impl Default for Told {
+    impl Default for Recorder {
         fn default() -> Self {
-            Self { words: Vec::new(), told_ns: 0, resync: Resync::default(), tracker: Tracker::new(true) }
+            Self { words: Vec::new(), as_of_ns: 0, resync: Resync::default(), tracker: Tracker::new(true) }
         }
     }
 
-    impl Follows for Told {
+    impl Follows for Recorder {
         fn add(&mut self, pid: u32, seen: &Seen) {
             assert!(seen.described_ns.is_some());
             assert!(seen.threads.iter().any(|&(tid, ran_ns)| tid == pid && ran_ns >= seen.since_ns));
@@ -378,7 +378,7 @@ mod tests {
 
         fn write_event(&mut self, event: Sideband) {
             if let Sideband::Mmap(mmap) = &event {
-                self.told_ns = mmap.time_ns;
+                self.as_of_ns = mmap.time_ns;
             }
             self.words.push(match event {
                 Sideband::Comm(comm) => format!("comm {} {}", comm.tid, comm.exec),
@@ -456,11 +456,13 @@ mod tests {
         let child = std::process::Command::new("sleep").arg("600").spawn();
         let (own, mut child) = (std::process::id(), child.unwrap());
         let mut existing = Existing::new([own, child.id(), own]);
-        let mut told = Told::default();
-        let adds = |told: &Told| told.words.iter().filter(|word| word.starts_with("add")).cloned().collect::<Vec<_>>();
+        let mut recorder = Recorder::default();
+        let adds = |recorder: &Recorder| {
+            recorder.words.iter().filter(|word| word.starts_with("add")).cloned().collect::<Vec<_>>()
+        };
         for expected in [vec![own], vec![own, child.id()], vec![own, child.id()]] {
-            existing.describe(&mut told, Some(5), Duration::ZERO);
-            assert_eq!(adds(&told), expected.iter().map(|pid| format!("add {pid}")).collect::<Vec<_>>());
+            existing.describe(&mut recorder, Some(5), Duration::ZERO);
+            assert_eq!(adds(&recorder), expected.iter().map(|pid| format!("add {pid}")).collect::<Vec<_>>());
         }
         child.kill().unwrap();
         child.wait().unwrap();
@@ -472,21 +474,21 @@ mod tests {
     #[test]
     fn a_process_is_described_as_it_is() {
         let own = std::process::id();
-        let mut told = Told::default();
-        describe_due(&mut told, Due::Anew(own));
-        assert_eq!(told.words[..2], [format!("add {own}"), format!("comm {own} true")]);
-        let has = |word: &str| told.words.iter().any(|told| told == word);
-        assert!(has("libc") && has("group"), "{:?}", told.words);
+        let mut recorder = Recorder::default();
+        describe_due(&mut recorder, Due::Anew(own));
+        assert_eq!(recorder.words[..2], [format!("add {own}"), format!("comm {own} true")]);
+        let has = |word: &str| recorder.words.iter().any(|event| event == word);
+        assert!(has("libc") && has("group"), "{:?}", recorder.words);
         // PID 2 is the parent of all kernel threads, where there is such a process.
         for other in [2, u32::MAX] {
-            let mut told = Told::default();
-            describe_due(&mut told, Due::Anew(other));
-            assert!(told.words.is_empty(), "{other}: {:?}", told.words);
+            let mut recorder = Recorder::default();
+            describe_due(&mut recorder, Due::Anew(other));
+            assert!(recorder.words.is_empty(), "{other}: {:?}", recorder.words);
         }
         if is_kernel_thread(2) {
-            let mut told = Told::default();
-            describe_due(&mut told, Due::Sampled { pid: 2, time_ns: 5, ip: None });
-            assert_eq!(told.words, ["add 2", "comm 2 false", "group"]);
+            let mut recorder = Recorder::default();
+            describe_due(&mut recorder, Due::Sampled { pid: 2, time_ns: 5, ip: None });
+            assert_eq!(recorder.words, ["add 2", "comm 2 false", "group"]);
         }
     }
 
@@ -496,10 +498,10 @@ mod tests {
     fn a_process_is_not_described_as_its_next_program() {
         let own = std::process::id();
         let here = own_code as fn() as usize as u64;
-        for (ip, is_told) in [(None, true), (Some(here), true), (Some(0x1000), false)] {
-            let mut told = Told::default();
-            describe_due(&mut told, Due::Sampled { pid: own, time_ns: 5, ip });
-            assert_eq!(!told.words.is_empty(), is_told, "{ip:x?}");
+        for (ip, is_described) in [(None, true), (Some(here), true), (Some(0x1000), false)] {
+            let mut recorder = Recorder::default();
+            describe_due(&mut recorder, Due::Sampled { pid: own, time_ns: 5, ip });
+            assert_eq!(!recorder.words.is_empty(), is_described, "{ip:x?}");
         }
     }
 
@@ -510,16 +512,16 @@ mod tests {
     fn parents_are_described_when_they_fork() {
         let own = std::process::id();
         let fork = |pid, parent_pid| Sideband::Fork(Fork { time_ns: 5, pid, tid: pid, parent_pid, parent_tid: own });
-        let mut told = Told::default();
-        describe_parent(&mut told, &fork(own, own));
-        assert!(told.words.is_empty(), "a thread");
+        let mut recorder = Recorder::default();
+        describe_parent(&mut recorder, &fork(own, own));
+        assert!(recorder.words.is_empty(), "a thread");
         let child = u32::MAX;
         for _ in 0..2 {
-            describe_parent(&mut told, &fork(child, own));
+            describe_parent(&mut recorder, &fork(child, own));
         }
-        assert_eq!(told.words.iter().filter(|word| word.starts_with("add")).count(), 1);
-        assert_eq!(told.told_ns, 4, "before the fork, so that the child has it");
-        told.tracker.apply(&fork(child, own));
-        assert_eq!(told.tracker.known_of(child), Known::All);
+        assert_eq!(recorder.words.iter().filter(|word| word.starts_with("add")).count(), 1);
+        assert_eq!(recorder.as_of_ns, 4, "before the fork, so that the child has it");
+        recorder.tracker.apply(&fork(child, own));
+        assert_eq!(recorder.tracker.known_of(child), Known::All);
     }
 }

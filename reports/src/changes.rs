@@ -192,7 +192,7 @@ Functions by change of their share (after minus before, in percentage points)
 
     /// Check that the text says so if nothing changed.
     #[test]
-    fn no_change_is_said() {
+    fn no_change_is_reported() {
         let none = Changes { functions: Vec::new(), ..changes(None) };
         assert!(text(&none).contains("no function's share changed"));
     }

@@ -14,7 +14,7 @@ const MAX_SHOWN_CHARS: usize = 1000;
 /// Unicode 16, general categories Cc, Zl, Zp and Cf; bidirectional controls as in UTR 36 and CVE-2021-42574.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
-    replace(text, is_obeyed)
+    replace(text, is_nonprinting)
 }
 
 /// [`visible`], cut after a thousand characters, with the number of omitted ones: for display to a person.
@@ -54,7 +54,7 @@ pub(crate) fn push_escaped(out: &mut String, c: char) {
 }
 
 /// Whether a terminal or browser interprets `c` instead of displaying it.
-pub(crate) fn is_obeyed(c: char) -> bool {
+pub(crate) fn is_nonprinting(c: char) -> bool {
     c.is_control()
         || matches!(u32::from(c),
             0xAD | 0x61C | 0x180E | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0xFEFF

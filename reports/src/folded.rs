@@ -19,7 +19,7 @@
 //! # Sources
 //! The format and its `_[k]`, `_[i]`: stackcollapse-perf.pl and flamegraph.pl of Brendan Gregg's `FlameGraph`.
 
-use crate::escape::{is_obeyed, push_escaped};
+use crate::escape::{is_nonprinting, push_escaped};
 use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin, marker};
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -118,7 +118,7 @@ pub(crate) fn name(text: &str) -> Cow<'_, str> {
             ' ' if edge || (count_like && at + 1 == last_word) => push_escaped(&mut out, c),
             '#' if at == 0 => push_escaped(&mut out, c),
             '[' if suffix_at == Some(at) => push_escaped(&mut out, c),
-            c if is_obeyed(c) || (c.is_whitespace() && c != ' ') => push_escaped(&mut out, c),
+            c if is_nonprinting(c) || (c.is_whitespace() && c != ' ') => push_escaped(&mut out, c),
             c => out.push(c),
         }
     }

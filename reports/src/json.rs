@@ -1,6 +1,6 @@
 //! The output of `--json`: the model itself, indented, keys in a fixed order.
 
-use crate::escape::is_obeyed;
+use crate::escape::is_nonprinting;
 use fpprof_analysis::summary::Summary;
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
@@ -73,7 +73,7 @@ impl Formatter for Harmless {
         write_fragment(writer, fragment, |c| {
             let is_end_tag = before == '<' && c == '/';
             before = c;
-            is_end_tag || is_obeyed(c)
+            is_end_tag || is_nonprinting(c)
         })
     }
 }
@@ -93,7 +93,7 @@ struct ForPage;
 
 impl Formatter for ForPage {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        write_fragment(writer, fragment, |c| c == '<' || is_obeyed(c))
+        write_fragment(writer, fragment, |c| c == '<' || is_nonprinting(c))
     }
 }
 

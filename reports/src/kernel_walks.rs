@@ -32,15 +32,15 @@ mod tests {
 
     /// Check that reasons are ordered by their counts, and that zero counts are left out.
     #[test]
-    fn walks_are_told_with_their_reasons() {
+    fn walks_are_reported_with_their_reasons() {
         let misses = [("no_rule".to_owned(), 6), ("abi32".to_owned(), 14)].into();
         let walks = KernelWalks { complete: 980, misses, verified: 9, different: 1 };
-        let told = [
+        let expected = [
             "98.0 % of 1,000 walks in the kernel complete",
             "others by the copied stack: abi32 1.4 %, no_rule 0.6 %",
             "same frames by the copied stack in 8 of 9 checked",
         ];
-        assert_eq!(lines(&walks, IN_KERNEL), told);
+        assert_eq!(lines(&walks, IN_KERNEL), expected);
         let perfect = KernelWalks { complete: 5, ..KernelWalks::default() };
         assert_eq!(lines(&perfect, IN_KERNEL), ["100 % of 5 walks in the kernel complete"]);
     }

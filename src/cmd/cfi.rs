@@ -4,7 +4,7 @@ use crate::exit::{DONE, FAILED, Usage};
 use crate::output::{self, print_message};
 use crate::worker::{Files, Modules};
 use anyhow::Context as _;
-use fpprof_analysis::cfi::{explain, what_there_is};
+use fpprof_analysis::cfi::{describe_coverage, explain};
 use fpprof_analysis::modules::{FileModules, LoneModule};
 use fpprof_reports::{json, unwinding};
 use fpprof_unwind::Error;
@@ -55,7 +55,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             Ok(DONE)
         }
         Err(error) => {
-            let more = if let Error::NoRow(_) = error { format!(": {}", what_there_is(&file)) } else { String::new() };
+            let more =
+                if let Error::NoRow(_) = error { format!(": {}", describe_coverage(&file)) } else { String::new() };
             print_message(&format!("fpprof: {}: {error}{more}", args.elf.display()));
             Ok(FAILED)
         }

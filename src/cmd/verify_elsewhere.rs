@@ -5,7 +5,7 @@ use std::ffi::OsString;
 /// Single-step a program and check every strategy against its true stack (x86-64 only)
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What it is told on x86-64
+    /// The arguments that it takes on x86-64
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     _arguments: Vec<OsString>,
 }

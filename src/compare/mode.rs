@@ -115,7 +115,7 @@ mod tests {
     /// Check that the error for an unknown mode lists the valid ones, and that the error for a bad size names the
     /// problem.
     #[test]
-    fn unknown_modes_are_told_all() {
+    fn unknown_modes_list_all_modes() {
         for text in ["zz", "perf:zz"] {
             assert_eq!(parse(text), Err(format!("unknown mode; expected {MODES}")));
         }

@@ -40,8 +40,8 @@ pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
         }
     }
     // Both arms of an A/A comparison have the same name, so their messages are deduplicated.
-    let mut said = HashSet::new();
-    missing.retain(|what| said.insert(what.clone()));
+    let mut seen = HashSet::new();
+    missing.retain(|what| seen.insert(what.clone()));
     Ok(Raw { environment, method: method(&plan.manifest, &plan), flag_sets: plan.flag_sets, programs, missing })
 }
 

@@ -68,7 +68,7 @@ pub(super) fn quality(
     if let Some(fp) = quality.strategies.get_mut("fp") {
         fp.frame_exact = Some(exact(&difference.agreement, &starts));
         fp.caller_dropped = difference.agreement.relations.get(&Relation::LeafCallerMissing).copied().or(Some(0));
-        fp.broke_behind = broke_behind(&difference.agreement, &starts);
+        fp.breaking_files = breaking_files(&difference.agreement, &starts);
     }
     fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
     Ok(quality)
@@ -91,16 +91,16 @@ fn record(
     let log = run.dir.join("record.log");
     let recording = Run { program: profiler.into(), args, env: None, output: Some(log.clone()), ..run.clone() };
     supervisor.run(&recording).map(drop).with_context(|| {
-        let said = fs::read(&log).unwrap_or_default();
-        format!("recording with {mode}: {}", String::from_utf8_lossy(&said).trim())
+        let stderr = fs::read(&log).unwrap_or_default();
+        format!("recording with {mode}: {}", String::from_utf8_lossy(&stderr).trim())
     })
 }
 
 fn output(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<Vec<u8>> {
     let output = Command::new(profiler).args(args).arg(file).output();
     let output = output.with_context(|| format!("starting {}", profiler.display()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "{}: {}", args.first().unwrap_or(&""), said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{}: {}", args.first().unwrap_or(&""), stderr.trim());
     Ok(output.stdout)
 }
 
@@ -153,7 +153,7 @@ fn exact(agreement: &Agreement, starts: &HashSet<&str>) -> u64 {
 
 /// Files after whose code the frame-pointer stacks go wrong. The binary under test has a generated name, so it is
 /// called "the program itself". Stacks that end at one of `starts` do not count.
-fn broke_behind(agreement: &Agreement, starts: &HashSet<&str>) -> BTreeMap<String, u64> {
+fn breaking_files(agreement: &Agreement, starts: &HashSet<&str>) -> BTreeMap<String, u64> {
     let harmless = |module: &str| {
         let here = agreement.functions.iter().filter(|function| function.module == module);
         let at_start = here.filter(|function| starts.contains(function.name.as_str()));
@@ -241,6 +241,6 @@ mod tests {
             ..Agreement::default()
         };
         let expected = BTreeMap::from([("the program itself".to_owned(), 15), ("libc.so.6".to_owned(), 30)]);
-        assert_eq!(broke_behind(&agreement, &HashSet::from(["main"])), expected);
+        assert_eq!(breaking_files(&agreement, &HashSet::from(["main"])), expected);
     }
 }

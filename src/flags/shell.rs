@@ -20,8 +20,8 @@ pub(super) fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()>
         .stderr(err)
         .status()
         .context("starting sh")?;
-    let said = fs::read_to_string(log).unwrap_or_default();
-    let last = said.lines().rfind(|line| line.contains("error")).unwrap_or_default().to_owned();
+    let log_text = fs::read_to_string(log).unwrap_or_default();
+    let last = log_text.lines().rfind(|line| line.contains("error")).unwrap_or_default().to_owned();
     anyhow::ensure!(status.success(), "{status}: {last} (log: {})", log.display());
     Ok(())
 }

@@ -116,8 +116,8 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
         .current_dir(&dir)
         .output()
         .context("cannot start cargo, which fetches the sources of crates")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "cargo metadata: {}", said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "cargo metadata: {}", stderr.trim());
     let metadata: serde_json::Value =
         serde_json::from_slice(&output.stdout).context("parsing the output of cargo metadata")?;
     let packages = metadata

@@ -50,13 +50,13 @@ impl Patient {
         }
         let mut since = None;
         loop {
-            let told = self.stop.signal().map(|_| since.get_or_insert_with(Instant::now).elapsed());
-            let left = told.map(|waited| PATIENCE.saturating_sub(waited));
+            let stopping = self.stop.signal().map(|_| since.get_or_insert_with(Instant::now).elapsed());
+            let left = stopping.map(|waited| PATIENCE.saturating_sub(waited));
             let out = PollFd::new(self.file.as_fd(), PollFlags::POLLOUT);
             let stop = PollFd::new(self.stop.as_fd(), PollFlags::POLLIN);
             let mut fds = [out, stop];
             // The flag stays readable once it is set, so it is no longer polled.
-            let watched = if told.is_some() { &mut fds[..1] } else { &mut fds[..] };
+            let watched = if stopping.is_some() { &mut fds[..1] } else { &mut fds[..] };
             let timeout = left.and_then(|left| PollTimeout::try_from(left).ok()).unwrap_or(PollTimeout::NONE);
             match poll(watched, timeout) {
                 Err(Errno::EINTR) => continue,

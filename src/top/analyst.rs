@@ -40,16 +40,16 @@ impl From<live::Part> for Second {
     }
 }
 
-/// Analyses seconds until `next` returns none, or `tell` returns that the receiver is gone. Uses one thread: the
+/// Analyses seconds until `next` returns none, or `send` returns that the receiver is gone. Uses one thread: the
 /// profiled programs need the other CPUs.
-pub(crate) fn work(mut next: impl FnMut() -> Option<Second>, mut tell: impl FnMut(ViewUpdate) -> bool) {
+pub(crate) fn work(mut next: impl FnMut() -> Option<Second>, mut send: impl FnMut(ViewUpdate) -> bool) {
     while let Some(second) = next() {
         let left_out = second.left_out;
-        let told = match counted(second) {
+        let update = match counted(second) {
             Ok((by_strategy, how)) => ViewUpdate::Counted { by_strategy, left_out, how },
             Err(error) => ViewUpdate::Failed(format!("{error:#}")),
         };
-        if !tell(told) {
+        if !send(update) {
             return;
         }
     }

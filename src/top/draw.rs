@@ -183,9 +183,9 @@ mod tests {
             view.failure = Some(name.to_owned());
             view.by_process = true;
             let text = screen(&mut view, 150, 12);
-            let obeyed =
+            let nonprinting =
                 |c: char| matches!(u32::from(c), 0x61C | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0xFEFF);
-            assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || obeyed(c))), "{name:?}: {text:?}");
+            assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || nonprinting(c))), "{name:?}: {text:?}");
             text.lines().filter(|line| line.contains("50.0 %")).count()
         };
         hostile().iter().for_each(|name| assert_eq!(rows(name), rows("name"), "{name:?}"));

@@ -49,7 +49,7 @@ pub(crate) fn run(
     let file = config.output.map(|path| RecordingFile::until(path, stop));
     let undo = file.as_ref().map(RecordingFile::undo);
     let (mut sink, feed) = live::pair(file);
-    let (tell, updates) = channel();
+    let (sender, updates) = channel();
     let progress = Mutex::new(Progress::default());
     let choices = Mutex::new(Vec::new());
     let (mut worker, remote) = is_privileged().then(remote::start).transpose()?.unzip();
@@ -64,14 +64,14 @@ pub(crate) fn run(
     let (shown, recorded) = std::thread::scope(|scope| {
         let analyst = feed.clone();
         scope.spawn(move || match remote {
-            Some(remote) => remote.work(&analyst, &tell),
-            None => work(|| analyst.next().map(Into::into), |update| tell.send(update).is_ok()),
+            Some(remote) => remote.work(&analyst, &sender),
+            None => work(|| analyst.next().map(Into::into), |update| sender.send(update).is_ok()),
         });
         let recorder = scope.spawn(|| {
-            let mut hear = |update: Update<'_>| match update {
+            let mut on_update = |update: Update<'_>| match update {
                 Update::Progress(now) => *progress.lock().unwrap_or_else(PoisonError::into_inner) = *now,
-                Update::Fallback(said) => {
-                    choices.lock().unwrap_or_else(PoisonError::into_inner).push(said.to_string());
+                Update::Fallback(reason) => {
+                    choices.lock().unwrap_or_else(PoisonError::into_inner).push(reason.to_string());
                 }
                 // The view shows the mode, but not why the first choice was not used.
                 Update::Mode(choice) if choice.mode != request.mode => {
@@ -79,7 +79,7 @@ pub(crate) fn run(
                 }
                 Update::Mode(_) => {}
             };
-            let outcome = fpprof_collector::record(&request, &mut sink, stop, &mut hear);
+            let outcome = fpprof_collector::record(&request, &mut sink, stop, &mut on_update);
             feed.end();
             outcome
         });
@@ -132,7 +132,7 @@ fn show(
         }
         match read().context("reading a key")? {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
-                if view.press(key) == Wanted::Quit {
+                if view.handle_key(key) == Wanted::Quit {
                     return Ok(());
                 }
                 drawn = None;

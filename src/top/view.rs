@@ -83,7 +83,7 @@ impl View {
     }
 
     /// Handles a key.
-    pub(crate) fn press(&mut self, key: KeyEvent) -> Wanted {
+    pub(crate) fn handle_key(&mut self, key: KeyEvent) -> Wanted {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Wanted::Quit } else { Wanted::Nothing };
         }
@@ -194,17 +194,17 @@ mod tests {
         let mut view = view();
         assert_eq!(view.strategy, "dwarf");
         assert_eq!(names(&mut view), ["hot", "warm", "main"]);
-        view.press(key(KeyCode::Char('t')));
+        view.handle_key(key(KeyCode::Char('t')));
         assert_eq!(names(&mut view), ["main", "warm", "hot"]);
-        view.press(key(KeyCode::Char('f')));
+        view.handle_key(key(KeyCode::Char('f')));
         assert_eq!(names(&mut view), ["hot"]);
         assert!(view.rows()[0].0.comm.is_empty());
-        view.press(key(KeyCode::Char('p')));
+        view.handle_key(key(KeyCode::Char('p')));
         assert_eq!((&*view.rows()[0].0.comm, view.rows()[0].0.pid), ("prog", 7));
-        view.press(key(KeyCode::Char('d')));
+        view.handle_key(key(KeyCode::Char('d')));
         assert_eq!(view.strategy, "dwarf");
-        assert_eq!(view.press(key(KeyCode::Char('q'))), Wanted::Quit);
-        assert_eq!(view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Wanted::Quit);
+        assert_eq!(view.handle_key(key(KeyCode::Char('q'))), Wanted::Quit);
+        assert_eq!(view.handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Wanted::Quit);
     }
 
     /// Check that a filter can be typed and cleared, that its letters are no commands, and that scrolling stays in
@@ -213,22 +213,22 @@ mod tests {
     fn rows_are_filtered_and_scrolled() {
         let mut view = view();
         for code in ['/', 'W', 'a', 'q'].map(KeyCode::Char) {
-            assert_eq!(view.press(key(code)), Wanted::Nothing);
+            assert_eq!(view.handle_key(key(code)), Wanted::Nothing);
         }
-        view.press(key(KeyCode::Backspace));
+        view.handle_key(key(KeyCode::Backspace));
         assert_eq!(names(&mut view), ["warm"]);
-        view.press(key(KeyCode::Enter));
-        assert_eq!(view.press(key(KeyCode::Char('q'))), Wanted::Quit);
-        view.press(key(KeyCode::Esc));
+        view.handle_key(key(KeyCode::Enter));
+        assert_eq!(view.handle_key(key(KeyCode::Char('q'))), Wanted::Quit);
+        view.handle_key(key(KeyCode::Esc));
         assert_eq!(names(&mut view).len(), 3);
         for _ in 0..9 {
-            view.press(key(KeyCode::Down));
+            view.handle_key(key(KeyCode::Down));
         }
         view.rows();
         assert_eq!(view.first, 2);
-        view.press(key(KeyCode::Up));
+        view.handle_key(key(KeyCode::Up));
         assert_eq!(view.first, 1);
-        view.press(key(KeyCode::Home));
+        view.handle_key(key(KeyCode::Home));
         assert_eq!(view.first, 0);
     }
 
@@ -237,7 +237,7 @@ mod tests {
     fn what_is_not_there_is_not_shown() {
         let mut view = View::new("prog".to_owned(), 1);
         assert!(view.rows().is_empty());
-        view.press(key(KeyCode::Char('f')));
+        view.handle_key(key(KeyCode::Char('f')));
         assert!(view.strategy.is_empty());
         view.update(ViewUpdate::Failed("broken".to_owned()));
         assert_eq!(view.failure.as_deref(), Some("broken"));

@@ -110,7 +110,7 @@ impl Default for Patience {
 
 impl Patience {
     /// Whether a file of this user may be parsed.
-    pub(super) fn lasts(&mut self, user: u32, now_ns: u64) -> bool {
+    pub(super) fn allows(&mut self, user: u32, now_ns: u64) -> bool {
         self.of_user.forget(now_ns);
         self.of_user.has(user, now_ns) && self.of_all.has(ALL, now_ns)
     }
@@ -147,7 +147,7 @@ impl FileParser for ConfinedParser {
             _ => &self.contents,
         };
         let patience = || self.patience.lock().unwrap_or_else(PoisonError::into_inner);
-        if !patience().lasts(user, now_ns()) {
+        if !patience().allows(user, now_ns()) {
             self.n_left_out.fetch_add(1, Ordering::Relaxed);
             return None;
         }

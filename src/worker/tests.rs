@@ -57,18 +57,18 @@ fn failing_files_are_left_out_for_a_while() {
     let mut patience = Patience::default();
     let fails = |patience: &mut Patience, user| {
         let n = (0..100).take_while(|_| {
-            let lasts = patience.lasts(user, 5);
-            lasts.then(|| patience.failed(user, 5)).is_some()
+            let is_allowed = patience.allows(user, 5);
+            is_allowed.then(|| patience.failed(user, 5)).is_some()
         });
         n.count()
     };
     assert_eq!(fails(&mut patience, 1000), 5);
-    assert!(patience.lasts(0, 5), "another user");
+    assert!(patience.allows(0, 5), "another user");
     let others: usize = (1..10).map(|user| fails(&mut patience, user)).sum();
     assert_eq!(others, 12, "as many as there are for all");
-    assert!(!patience.lasts(0, 5), "nobody's are parsed any more");
-    assert!(patience.lasts(0, 5 + 5 * SECOND_NS) && !patience.lasts(1000, 5 + 5 * SECOND_NS));
-    assert!(patience.lasts(1000, 5 + 31 * SECOND_NS), "for ever it is not");
+    assert!(!patience.allows(0, 5), "nobody's are parsed any more");
+    assert!(patience.allows(0, 5 + 5 * SECOND_NS) && !patience.allows(1000, 5 + 5 * SECOND_NS));
+    assert!(patience.allows(1000, 5 + 31 * SECOND_NS), "for ever it is not");
 }
 
 /// Check that an output gets its name only when it is complete, and is removed otherwise.

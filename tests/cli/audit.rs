@@ -144,8 +144,8 @@ fn page_is_written() {
     assert!(page.contains("class=\"histogram\"") && !page.contains("<script"), "{page}");
     let release = fs::read_to_string("/etc/os-release").unwrap();
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap();
-    for said in [name.trim_matches('"'), env!("CARGO_PKG_VERSION")] {
-        assert!(page.contains(said), "{said}: {page}");
+    for expected in [name.trim_matches('"'), env!("CARGO_PKG_VERSION")] {
+        assert!(page.contains(expected), "{expected}: {page}");
     }
     let (before, _) = page.split_once(" UTC").unwrap();
     let date = &before[before.len() - "2026-11-26 07:12".len()..];

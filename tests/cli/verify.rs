@@ -366,7 +366,7 @@ fn output_of_the_command_stays_apart() {
 
 /// Check that missed limits fail with a message, and that invalid options are refused before anything runs.
 #[test]
-fn limits_and_nonsense_are_told() {
+fn missed_limits_and_invalid_options_fail() {
     let program = Program::compile("gcc", &["-O2", "-static"], "c", RECURSION);
     let path = program.path();
     let path = path.to_str().expect("a path of plain characters");

@@ -234,7 +234,7 @@ fn two_capabilities_are_enough_for_ebpf() {
 /// Check that a program that gains rights from its file leaves an ordinary user's recording, which says so rather than
 /// that it used no time; and that an undumpable process is refused with the reason.
 #[test]
-fn what_leaves_a_recording_is_said() {
+fn programs_that_leave_a_recording_are_reported() {
     let _usual = usual_rights();
     let place = Place::new();
     let built = build(program("leaf_with_frame"), &place.path("programs")).expect("the program builds");

@@ -456,7 +456,7 @@ fn a_store_that_fails_is_counted() {
 
 /// Check that systemd is notified of readiness, of life and of stopping, and that no process is left.
 #[test]
-fn systemd_is_told() {
+fn systemd_is_notified() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");

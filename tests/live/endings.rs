@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-fn tell(recorder: &Ended, signal: &str) {
+fn kill(recorder: &Ended, signal: &str) {
     assert!(Command::new("kill").args([signal, &recorder.id().to_string()]).status().expect("kill starts").success());
 }
 
@@ -39,7 +39,7 @@ fn sighup_ends_in_order() {
     let file = dir.path().join("recording");
     let mut recorder = Ended(record(&file, &ENDLESS).spawn().unwrap());
     wait_for_samples(&file);
-    tell(&recorder, "-HUP");
+    kill(&recorder, "-HUP");
     status_of(&mut recorder);
     let ended = report(&file, &[]);
     assert_balance(&ended);
@@ -50,11 +50,11 @@ fn sighup_ends_in_order() {
     nohup.arg(env!("CARGO_BIN_EXE_fpprof")).args(["record", "-q", "-o"]).arg(&file).arg("--").args(ENDLESS);
     let mut recorder = Ended(nohup.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     wait_for_samples(&file);
-    tell(&recorder, "-HUP");
+    kill(&recorder, "-HUP");
     let before = number(&report(&file, &[]), "recorded");
     wait_until("more samples", || number(&report(&file, &[]), "recorded") > before);
     assert!(recorder.try_wait().unwrap().is_none(), "it runs on");
-    tell(&recorder, "-TERM");
+    kill(&recorder, "-TERM");
     status_of(&mut recorder);
     assert_eq!(report(&file, &[])["ended_in_order"], true);
 }
@@ -92,7 +92,7 @@ fn recordings_in_several_files() {
         wait_until("a first file", || !files().is_empty());
         let first = files()[0].clone();
         wait_until("the first file is removed", || !first.exists());
-        tell(&recorder, "-TERM");
+        kill(&recorder, "-TERM");
         assert_eq!(status_of(&mut recorder), Some(0), "{collector}");
         let files = files();
         assert_eq!(files.len(), 2, "{files:?}");
@@ -122,16 +122,16 @@ fn recordings_in_several_files_go_on() {
     let mut record = fpprof();
     record.args(["record", "-q", "-a", "--switch-output", "1s", "-o"]).arg(here.join("run")).stderr(Stdio::piped());
     let mut recorder = Ended(record.spawn().unwrap());
-    let mut said = BufReader::new(recorder.stderr.take().unwrap());
+    let mut output = BufReader::new(recorder.stderr.take().unwrap());
     wait_until("a second file", || n_files() > 1);
     fs::rename(&here, &away).unwrap();
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    output.read_line(&mut line).unwrap();
     assert!(line.contains("not recording, trying again every second"), "{line}");
     fs::rename(&away, &here).unwrap();
     let before = n_files();
     wait_until("another file", || n_files() > before);
-    tell(&recorder, "-TERM");
+    kill(&recorder, "-TERM");
     assert_eq!(status_of(&mut recorder), Some(1), "a part of the time was not recorded");
     for entry in fs::read_dir(&here).unwrap() {
         assert_balance(&report(&entry.unwrap().path(), &[]));
@@ -184,7 +184,7 @@ fn pipes_that_are_not_read() {
         let mut waiting = Ended(record(&pipe, &ENDLESS).spawn().unwrap());
         // Two of them are parsers.
         wait_until("the command is held", || children(waiting.id()).len() == 3);
-        tell(&waiting, signal);
+        kill(&waiting, signal);
         assert_eq!(status_of(&mut waiting), Some(1), "nobody opened the pipe");
 
         let stuck = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
@@ -198,7 +198,7 @@ fn pipes_that_are_not_read() {
             let end = OpenOptions::new().write(true).open(end).unwrap();
             let is_full = || poll(&mut [PollFd::new(&end, PollFlags::OUT)], Some(&Timespec::default())).unwrap() == 0;
             wait_until("the pipe is full", || is_full() && rustix::io::ioctl_fionread(pipe).unwrap() > 0);
-            tell(&recorder, signal);
+            kill(&recorder, signal);
             assert_eq!(status_of(&mut recorder), Some(1), "nobody reads the pipe");
         }
     }
@@ -232,6 +232,6 @@ fn reports_open_files_only() {
         let mut buffer = [0u8; 512];
         assert_eq!(rustix::io::read(&events, &mut buffer), Err(rustix::io::Errno::AGAIN), "{words}: it was opened");
         OpenOptions::new().read(true).write(words.starts_with("not")).open(&program).unwrap();
-        assert!(rustix::io::read(&events, &mut buffer).is_ok(), "{words}: an opening is told");
+        assert!(rustix::io::read(&events, &mut buffer).is_ok(), "{words}: an opening is reported");
     }
 }

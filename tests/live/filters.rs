@@ -60,14 +60,14 @@ fn parts_make_the_whole() {
     let words = ran(fpprof().arg("report").arg(&file).args(["--comm", "other one"])).stdout;
     assert!(words.contains("--comm 'other one'"), "{words}");
 
-    for (options, said) in [
+    for (options, expected) in [
         (["--comm", "nobody"], "no sample matches --comm nobody; the recording has threads named"),
         (["--time", "3600.."], "no sample matches --time 3600.."),
         (["--pid", "0"], "no sample matches --pid 0"),
     ] {
         let ran = ran(fpprof().arg("report").arg(&file).args(options));
         assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{options:?}");
-        assert!(ran.stderr.contains(said) && ran.stderr.contains("callers, other one"), "{}", ran.stderr);
+        assert!(ran.stderr.contains(expected) && ran.stderr.contains("callers, other one"), "{}", ran.stderr);
     }
     let of_nobody = ran(fpprof().arg("diff").arg(&file).args(["--strategies", "dwarf,dwarf@4K", "--comm", "nobody"]));
     assert_eq!(of_nobody.status, 1, "{}", of_nobody.stdout);

@@ -20,8 +20,8 @@ fn children_are_in_the_group_of_their_parent() {
 
     let refused = ran(fpprof().arg("report").arg(&file).args(["--cgroup", "/no/such group"]));
     assert_eq!((refused.status, refused.stdout.as_str()), (1, ""), "{}", refused.stderr);
-    let said = "no sample matches --cgroup '/no/such group'; the recording has control groups ";
-    let group = refused.stderr.split_once(said).unwrap_or_else(|| panic!("{}", refused.stderr)).1.trim();
+    let message = "no sample matches --cgroup '/no/such group'; the recording has control groups ";
+    let group = refused.stderr.split_once(message).unwrap_or_else(|| panic!("{}", refused.stderr)).1.trim();
     let own = std::fs::read_to_string("/proc/self/cgroup").expect("a kernel with control groups");
     assert!(own.lines().any(|line| line.ends_with(&format!(":{group}"))), "{group} is none of {own}");
 

@@ -180,7 +180,7 @@ fn roots_are_named() {
 /// a frame of 100,000 bytes, and a larger depth for one of 1,500 frames. If a thread switched to another stack, nothing
 /// helps, and the report says so.
 #[test]
-fn what_would_help_is_said_and_helps() {
+fn suggested_remedies_help() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
     let recorded = |name: &str, call_graph: &str| {
@@ -193,7 +193,7 @@ fn what_would_help_is_said_and_helps() {
             (number(&report(&file, &[]), "recorded") >= 100).then_some(())
         });
     };
-    let said = || ran(fpprof().arg("report").arg(&file)).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let report_text = || ran(fpprof().arg("report").arg(&file)).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     let complete = |options: &[&str]| {
         let report = report(&file, options);
         let dwarf = &report["strategies"]["dwarf"];
@@ -201,15 +201,15 @@ fn what_would_help_is_said_and_helps() {
     };
     recorded("big_frame", "both,65536");
     assert!(complete(&[]) < 10);
-    let words = said();
+    let words = report_text();
     let larger = words.split_once("use --call-graph ").and_then(|(_, rest)| rest.split_once(". ")).map(|(at, _)| at);
     recorded("big_frame", larger.unwrap_or_else(|| panic!("{words}")));
-    assert!(complete(&[]) > 90, "{larger:?}: {}", said());
+    assert!(complete(&[]) > 90, "{larger:?}: {}", report_text());
     recorded("too_deep", "dwarf,262144");
-    assert!(complete(&[]) < 10 && complete(&["--max-depth", "2000"]) > 90, "{}", said());
+    assert!(complete(&[]) < 10 && complete(&["--max-depth", "2000"]) > 90, "{}", report_text());
     recorded("sigaltstack_disarmed", "both,65536");
     let words = "(stack_switch): a sample has the current stack, and the one that a signal interrupted";
-    assert!(said().contains(words), "{}", said());
+    assert!(report_text().contains(words), "{}", report_text());
 }
 
 /// Check that a process that maps a copy of a library with other names and without call frame information, but with the

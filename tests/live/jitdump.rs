@@ -282,7 +282,7 @@ fn strange_dumps_are_refused() {
 /// Check that timestamps of a hardware counter are not mistaken for times of the recording, with a message: the last
 /// name of an address is used.
 #[test]
-fn times_of_other_clocks_are_said() {
+fn times_of_other_clocks_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (_, report) = recorded(dir.path(), "ticks");
     assert!(report["warnings"].to_string().contains("uses an unknown clock"), "{report}");

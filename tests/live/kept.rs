@@ -147,8 +147,8 @@ fn a_process_that_changes_its_vdso_is_not_believed() {
         Ended(command.arg(what).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts"))
     };
     let mut renaming = start("renames");
-    let mut said = [0];
-    renaming.stdout.take().unwrap().read_exact(&mut said).expect("it renames");
+    let mut ready = [0];
+    renaming.stdout.take().unwrap().read_exact(&mut ready).expect("it renames");
     let mut other = start("other");
     let file = dir.path().join("recording");
     let mut record = fpprof();

@@ -67,11 +67,11 @@ fn blocked_as_long_as_by_its_own_clock() {
     let ran = recorded(&file, &["--off-cpu", "--call-graph", "both,16384"], &["all", "30", "10"]);
     let words: Vec<&str> = ran.stdout.split_whitespace().collect();
     let ns = |word: &str| word.parse::<u64>().expect("nanoseconds");
-    let said: Vec<_> =
+    let waits: Vec<_> =
         words.as_chunks::<3>().0.iter().map(|&[name, took, blocked]| (name, ns(took), ns(blocked))).collect();
-    assert_eq!(said.len(), 6, "{}", ran.stdout);
+    assert_eq!(waits.len(), 6, "{}", ran.stdout);
     for strategy in ["fp", "dwarf"] {
-        for &(function, took, by_kernel) in &said {
+        for &(function, took, by_kernel) in &waits {
             let blocked = blocked_in(&file, strategy, function);
             // Short waits, for memory and the like, are not sampled.
             let is_right = (by_kernel - by_kernel / 20..=took).contains(&blocked);
@@ -239,7 +239,7 @@ fn kernel_threads() -> BTreeSet<u32> {
 
 /// Check that pictures state their unit, and that no figure counts waits without their duration.
 #[test]
-fn units_are_said_and_never_mixed() {
+fn units_are_shown_and_never_mixed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
     recorded(&file, &["--off-cpu", "-F", "4999"], &["all", "10", "5"]);

@@ -147,7 +147,7 @@ fn threads_of_the_kernel_are_complete() {
 /// Check that for a program of another architecture the emulator's own frames are recorded, that its translated code
 /// ends a stack with a reason, and that the report says so.
 #[test]
-fn emulated_programs_are_said_to_be() {
+fn emulated_programs_are_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("chain");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c");

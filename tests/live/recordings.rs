@@ -234,14 +234,14 @@ fn a_stopped_recorder_accounts_for_every_tick() {
         );
         wait_for_samples(&file);
         let pid = recorder.id().to_string();
-        let tell = |signal: &str| assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        tell("-STOP");
+        let kill = |signal: &str| assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        kill("-STOP");
         // This much CPU time fills the ring many times, however busy the machine is.
         let command = child_of(&pid).expect("the command runs");
         let enough = cpu_time(&command) + Duration::from_millis(500);
         wait_until("ticks", || cpu_time(&command) >= enough);
-        tell("-CONT");
-        tell("-INT");
+        kill("-CONT");
+        kill("-INT");
         recorder.wait().unwrap();
         let report = report(&file, &[]);
         assert_balance(&report);
@@ -283,9 +283,9 @@ fn perf_records_beside_us() {
         .args(["record", "-q", "-F", "999", "--call-graph", "fp", "-o"])
         .arg(dir.path().join("theirs"))
         .args(["--", "sh", "-c", BUSY]));
-    let told = Command::new("kill").args(["-INT", &beside.id().to_string()]).status();
+    let killed = Command::new("kill").args(["-INT", &beside.id().to_string()]).status();
     let ended = beside.wait();
-    assert!(told.unwrap().success() && ended.unwrap().success());
+    assert!(killed.unwrap().success() && ended.unwrap().success());
     assert_eq!(perf.status, 0, "{}", perf.stderr);
 }
 

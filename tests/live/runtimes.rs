@@ -61,7 +61,7 @@ const FUNCTIONS: [&str; 3] = ["inner", "middle", "outer"];
 const NODE: [&str; 4] = ["node", "--perf-basic-prof", "--always-sparkplug", "--no-opt"];
 
 /// The functions of the program, leaf first, from the lines of its library's stack dump.
-fn told(stdout: &str) -> Vec<String> {
+fn dumped_stack(stdout: &str) -> Vec<String> {
     let functions = stdout.lines().filter_map(|line| line.trim_start().strip_prefix("at ")?.split(' ').next());
     functions.filter(|name| FUNCTIONS.contains(name)).map(str::to_owned).collect()
 }
@@ -104,7 +104,7 @@ fn check(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>) -> Optio
     let ran = record(file, &["-F", "999", "--call-graph", "dwarf,64K"], command);
     let pid = ran.stdout.lines().find_map(|line| line.strip_prefix("process ")).expect("its number");
     std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("the table is there");
-    assert_eq!(told(&ran.stdout), FUNCTIONS);
+    assert_eq!(dumped_stack(&ran.stdout), FUNCTIONS);
     let folded = |options: &[&str]| ran_export(file, options);
     let (with, without) = (folded(&[]), folded(&["--fallback", "none"]));
     let ((all, right), (_, right_without)) = (in_inner(&with, name), in_inner(&without, name));

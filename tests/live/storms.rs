@@ -93,7 +93,7 @@ fn exiting_threads_are_never_the_kernels() {
 /// Check that a program that starts while a recorder is stopped and thousands of events are lost has its stacks once
 /// the recorder continues, with either collector.
 #[test]
-fn what_lost_events_told_is_found_out() {
+fn lost_events_are_recovered() {
     let dir = tempfile::tempdir().unwrap();
     let (storm, program) = (storm_program(dir.path()), dir.path().join("program"));
     compile("gcc", &["-O2"], &program, &Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c"));
@@ -111,10 +111,10 @@ fn what_lost_events_told_is_found_out() {
         recorder.args(["record", "-q", "-a", "--call-graph", "dwarf,4096", "--collector", collector, "-o"]);
         let mut recorder = Ended(recorder.arg(&file).args(["--", "sh", "-c", &script]).spawn().unwrap());
         wait_until("the recorder records", || pid.exists() && fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
-        let tell = |signal: &str| {
+        let kill = |signal: &str| {
             assert!(Command::new("kill").args([signal, &recorder.id().to_string()]).status().unwrap().success());
         };
-        tell("-STOP");
+        kill("-STOP");
         let storm_on = |cpu: usize| {
             let mut taskset = Command::new("taskset");
             taskset.args(["-c", &cpu.to_string()]).arg(&storm).arg("40000").spawn().unwrap()
@@ -127,10 +127,10 @@ fn what_lost_events_told_is_found_out() {
         let pid = fs::read_to_string(&pid).unwrap();
         let comm = format!("/proc/{}/comm", pid.trim());
         wait_until("the program runs", || fs::read_to_string(&comm).is_ok_and(|comm| comm == "program\n"));
-        tell("-CONT");
+        kill("-CONT");
         let enough = cpu_time(pid.trim()) + Duration::from_millis(500);
         wait_until("the program runs on", || cpu_time(pid.trim()) >= enough);
-        tell("-INT");
+        kill("-INT");
         recorder.wait().unwrap();
         let report = report(&file, &[]);
         assert_balance(&report);

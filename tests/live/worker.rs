@@ -75,10 +75,10 @@ fn what_parses_is_limited() {
         assert!(limit("Max address space").is_some() && limit("Max open files").is_some(), "{limits}");
         kill(worker, signal).unwrap();
         let output = import.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
-            said.contains(words) && output.status.code() == Some(128 + signal as i32),
-            "{said} {:?}",
+            stderr.contains(words) && output.status.code() == Some(128 + signal as i32),
+            "{stderr} {:?}",
             output.status
         );
     }

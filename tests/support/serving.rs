@@ -28,14 +28,14 @@ impl Serving {
 
     pub(crate) fn started(command: &mut Command) -> Self {
         let mut server = Ended(command.stderr(Stdio::piped()).spawn().expect("it starts"));
-        let mut said = BufReader::new(server.stderr.take().expect("its messages"));
+        let mut output = BufReader::new(server.stderr.take().expect("its messages"));
         let mut all = String::new();
         while !all.contains("fpprof: http://") && !all.contains("fpprof: unix:") {
-            let n = said.read_line(&mut all).expect("a message");
+            let n = output.read_line(&mut all).expect("a message");
             assert!(n > 0, "it ended: {all}");
         }
         // Drain later messages, so that the server cannot block on a full pipe.
-        std::thread::spawn(move || said.read_to_end(&mut Vec::new()));
+        std::thread::spawn(move || output.read_to_end(&mut Vec::new()));
         let address = all.rsplit_once("http://").map_or("", |(_, address)| address.trim_end().trim_end_matches('/'));
         Self { server, address: address.to_owned() }
     }

@@ -161,8 +161,8 @@ fn count(program: &Program, stacks: &[Stack], is_suspected: bool, n: u64, names:
     let leaf = stacks.iter().find_map(|stack| names.of(stack).first().copied()).unwrap_or("");
     // If the leaf does not identify the chain, a sample belongs to the program and not to its start code only if some
     // strategy finds a chain.
-    let is_told = program.chains.iter().any(|chain| chain.has_leaf(leaf) == Some(true));
-    if !is_told && !verdicts.contains(&Some(Verdict::Exact)) {
+    let is_leaf_of_chain = program.chains.iter().any(|chain| chain.has_leaf(leaf) == Some(true));
+    if !is_leaf_of_chain && !verdicts.contains(&Some(Verdict::Exact)) {
         counts.n_outside += n;
         return;
     }

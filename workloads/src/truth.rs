@@ -91,7 +91,7 @@ mod tests {
 
     /// Check that a stack is recognised as whole, cut, without the caller of its leaf, or different.
     #[test]
-    fn stacks_are_told_apart() {
+    fn stacks_are_distinguished() {
         let plain = chain(&[Named("burn"), Named("mid"), Named("outer"), Named("main")]);
         assert_eq!(plain.fit(&["burn", "mid", "outer", "main", "_start"]), Fit::Whole(4));
         assert_eq!(plain.fit(&["burn", "mid"]), Fit::Prefix);
@@ -110,7 +110,7 @@ mod tests {
 
     /// Check whether a leaf identifies the chain of a sample.
     #[test]
-    fn leaves_tell_chains() {
+    fn leaves_identify_chains() {
         assert_eq!(chain(&[Named("burn")]).has_leaf("burn"), Some(true));
         assert_eq!(chain(&[Named("burn")]).has_leaf("mid"), Some(false));
         assert_eq!(chain(&[Many, Named("main")]).has_leaf("x"), None);

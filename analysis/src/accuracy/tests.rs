@@ -59,7 +59,7 @@ fn both_stacks_count() {
 /// Check every relation against one reference: the same, the leaf's caller skipped, a frame skipped further out, an
 /// early end, a wrong frame.
 #[test]
-fn relations_are_told_apart() {
+fn relations_are_distinguished() {
     let with = |other: &[(u64, u64)], stop| compare((REFERENCE, ROOT), (other, stop));
     assert_eq!(with(REFERENCE, ROOT), (Relation::Same, [4, 0, 0, 0, 0], None));
     let skipped = &[(1, 20), (3, 30), (4, 40), (5, 0)];

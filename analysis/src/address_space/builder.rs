@@ -3,7 +3,7 @@
 use super::event::Event;
 use super::files::{Embedded, FileTable, SharedBytes};
 use super::sampled::Sampled;
-use super::timeline::{Backing, CgroupIx, CommIx, Edit, Life, Log, ProcessIx, SpaceKey, Timeline};
+use super::timeline::{Backing, CgroupIx, CommIx, Edit, Lifetime, Log, ProcessIx, SpaceKey, Timeline};
 use super::window::Window;
 use crate::symbols::JitCodes;
 use fpprof_recording::model::{Cgroup, Comm, Exit, Fork, Mmap, Sideband};
@@ -230,9 +230,9 @@ impl Builder {
         let Some(live) = self.live.get_mut(&pid) else { return };
         live.is_fresh = false;
         if std::mem::take(&mut live.may_be_of_kernel)
-            && let Some(life) = self.timeline.lives.get_mut(&pid).and_then(|lives| lives.last_mut())
+            && let Some(lifetime) = self.timeline.lifetimes.get_mut(&pid).and_then(|lifetimes| lifetimes.last_mut())
         {
-            life.may_be_of_kernel = false;
+            lifetime.may_be_of_kernel = false;
         }
         if std::mem::take(&mut live.is_left) {
             self.timeline.n_left_by_exec = self.timeline.n_left_by_exec.saturating_sub(1);
@@ -290,7 +290,7 @@ impl Builder {
         self.timeline.process_pids.push(pid);
         self.timeline.process_comms.push(None);
         let log = self.begin_log(pid, base);
-        self.begin_life(pid, Life { from_ns, process, log, may_be_of_kernel });
+        self.begin_lifetime(pid, Lifetime { from_ns, process, log, may_be_of_kernel });
         let live = Live {
             process,
             log,
@@ -311,16 +311,16 @@ impl Builder {
         (live.is_leader_gone, live.is_fresh, live.is_left) = (false, true, false);
         live.may_be_of_kernel = false;
         live.executable = Arc::default();
-        let life = Life { from_ns, process: live.process, log, may_be_of_kernel: false };
-        self.begin_life(pid, life);
+        let lifetime = Lifetime { from_ns, process: live.process, log, may_be_of_kernel: false };
+        self.begin_lifetime(pid, lifetime);
     }
 
-    /// Starts a life of a pid, and drops the previous one if it has no samples.
-    fn begin_life(&mut self, pid: u32, life: Life) {
-        let lives = self.timeline.lives.entry(pid).or_default();
-        let is_needed = |last: &Life| has_samples(self.sampled.as_ref(), pid, last.from_ns, life.from_ns);
-        let forgotten = lives.pop_if(|last| !is_needed(last));
-        lives.push(life);
+    /// Starts a lifetime of a pid, and drops the previous one if it has no samples.
+    fn begin_lifetime(&mut self, pid: u32, lifetime: Lifetime) {
+        let lifetimes = self.timeline.lifetimes.entry(pid).or_default();
+        let is_needed = |last: &Lifetime| has_samples(self.sampled.as_ref(), pid, last.from_ns, lifetime.from_ns);
+        let forgotten = lifetimes.pop_if(|last| !is_needed(last));
+        lifetimes.push(lifetime);
         if let Some(forgotten) = forgotten {
             self.release(forgotten.log);
         }

@@ -73,7 +73,7 @@ pub(super) struct Log {
 
 /// A period of a pid's use: from a fork or an exec to the next one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Life {
+pub(super) struct Lifetime {
     pub(super) from_ns: u64,
     pub(super) process: ProcessIx,
     pub(super) log: u32,
@@ -84,7 +84,7 @@ pub(super) struct Life {
 /// The history of all processes of a recording.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    pub(super) lives: FxHashMap<u32, Vec<Life>>,
+    pub(super) lifetimes: FxHashMap<u32, Vec<Lifetime>>,
     pub(super) logs: Vec<Log>,
     pub(super) thread_comms: FxHashMap<u32, Vec<(u64, CommIx)>>,
     /// By process, with the time from which it holds; `None` means unknown from then on.
@@ -105,14 +105,18 @@ impl Timeline {
     /// The process, address space and names of a sample of this thread at this time.
     #[must_use]
     pub fn place(&self, pid: u32, tid: u32, time_ns: u64) -> Place {
-        let life = self.lives.get(&pid).and_then(|lives| latest(lives, time_ns, |life| life.from_ns)).copied();
+        let lifetime = self
+            .lifetimes
+            .get(&pid)
+            .and_then(|lifetimes| latest(lifetimes, time_ns, |lifetime| lifetime.from_ns))
+            .copied();
         let comm = self.comm_at(tid, time_ns).or_else(|| self.comm_at(pid, time_ns));
         Place {
-            process: life.map(|life| life.process),
-            space: life.map(|life| self.space_key(life.log, time_ns)),
+            process: lifetime.map(|lifetime| lifetime.process),
+            space: lifetime.map(|lifetime| self.space_key(lifetime.log, time_ns)),
             comm,
             cgroup: self.cgroup_at(pid, time_ns),
-            may_be_of_kernel: life.is_some_and(|life| life.may_be_of_kernel),
+            may_be_of_kernel: lifetime.is_some_and(|lifetime| lifetime.may_be_of_kernel),
         }
     }
 

@@ -73,7 +73,7 @@ fn compare_on(file: &[u8], n_threads: usize, max_examples: usize) -> Disagreemen
 
 /// The frame-pointer chain in a leaf without a frame.
 const WITHOUT_MIDDLE: &[(&str, u64)] = &[("leaf", 0), ("after_middle", 24)];
-const WRONG: &[(&str, u64)] = &[("leaf", 0), ("behind_nops", 8), ("after_middle", 24)];
+const WRONG: &[(&str, u64)] = &[("leaf", 0), ("after_nops", 8), ("after_middle", 24)];
 
 /// Check that samples are counted by their difference, attributed to the right function, with our row, the other's
 /// rule, and the verdict of the code.

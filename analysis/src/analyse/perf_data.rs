@@ -46,8 +46,8 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let Recorded { meta, timeline, selection } = &recorded;
     let asked = checked_strategies(meta, options)?;
     let names: Vec<String> = asked.iter().map(Strategy::to_string).collect();
-    let speaks = default_strategy(&names);
-    let strategies: Vec<Strategy> = asked.into_iter().filter(|strategy| strategy.to_string() == speaks).collect();
+    let default = default_strategy(&names);
+    let strategies: Vec<Strategy> = asked.into_iter().filter(|strategy| strategy.to_string() == default).collect();
     let modules = recorded.modules(options.resolver);
     let replay = recorded.replay(&modules, &strategies, options.unwinding);
     let mut samples = PerfSamples::new(samples)?;
@@ -61,7 +61,7 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let symbols = symbolizer(folder, &replay, meta, options);
     let without_call = WithoutCall::new(folder, &modules);
     let labels = Labels::new(folder, &modules, &symbols, &without_call);
-    let profiles = stacks.profiles((&modules, &symbols, &without_call), &recorded, &[speaks], Duration::ZERO);
+    let profiles = stacks.profiles((&modules, &symbols, &without_call), &recorded, &[default], Duration::ZERO);
     let mut folded = fold(folder, &labels, timeline, selection.unit(), 1);
     folded.iter_mut().for_each(name_roots);
     let mut warnings = timeline_warnings(timeline, 0);

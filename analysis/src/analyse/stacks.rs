@@ -42,7 +42,7 @@ impl Collect for Stacks<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        let stacks = self.folder.take_in(other.folder);
+        let stacks = self.folder.merge_numbered(other.folder);
         for (own, other) in self.rows.iter_mut().zip(other.rows) {
             own.merge(other, &stacks);
         }

@@ -149,7 +149,7 @@ fn samples_become_named_stacks() {
 
 /// Check that what a recording could not count is reported, and is in the summary that gates check.
 #[test]
-fn what_was_not_counted_is_said() {
+fn uncounted_samples_are_reported() {
     let program = Program::new();
     let mut writer = RecordingWriter::new(Vec::new(), &meta(CaptureMode::Dwarf { stack_bytes: 64 })).unwrap();
     program.sideband(1, "prog").iter().for_each(|event| writer.sideband(event).unwrap());
@@ -159,8 +159,8 @@ fn what_was_not_counted_is_said() {
     writer.finish(&End { uncounted, ..end(vec![cpu]) }).unwrap();
     let summary = run(&writer.into_inner(), &["dwarf"]).summary;
     assert_eq!(summary.ticks_missing, 41);
-    let said = |words: &str| summary.warnings.iter().any(|warning| warning.contains(words));
-    assert!(said("about 41 ticks came late") && said("on for 73 % of the time"), "{:?}", summary.warnings);
+    let warns = |words: &str| summary.warnings.iter().any(|warning| warning.contains(words));
+    assert!(warns("about 41 ticks came late") && warns("on for 73 % of the time"), "{:?}", summary.warnings);
 }
 
 /// Check that a chain of one address without registers, as perf may record it, is truncated: no return address was

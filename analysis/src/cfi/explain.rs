@@ -94,7 +94,7 @@ pub fn explain(file: &LoneModule, svma: u64) -> Result<ExplainedRow, Error> {
 
 /// Describes the call frame information of a file that has none for the requested address.
 #[must_use]
-pub fn what_there_is(file: &LoneModule) -> String {
+pub fn describe_coverage(file: &LoneModule) -> String {
     let mut all: Option<Range<u64>> = None;
     file.module().for_each_range(|range| {
         let known = all.take().unwrap_or_else(|| range.clone());

@@ -5,7 +5,7 @@
 
 mod explain;
 
-pub use explain::{ExplainedRow, RegisterRow, explain, what_there_is};
+pub use explain::{ExplainedRow, RegisterRow, describe_coverage, explain};
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use super::memory::CoreMemory;
 use super::places::{CoreFiles, PID, events, meta};
 use super::{Core, CoreOptions, FrameOut, ThreadOut, UnwoundCore};
 use crate::address_space::{FileIx, Timeline};
-use crate::fold::{Where, locate, not_behind_calls};
+use crate::fold::{Where, locate, not_after_calls};
 use crate::modules::{ElfFile, Missing, ModuleTable, Opened};
 use crate::replay::{PlacedSpace, Spaces};
 use crate::symbols::{Detail, Symbolizer};
@@ -123,13 +123,13 @@ pub(super) fn unwind(
         threads: stacks.iter().map(|walked| walked.shown(modules, &symbols)).collect(),
         warnings,
     };
-    tell_missing_calls(&mut unwound, &stacks, modules);
+    mark_missing_calls(&mut unwound, &stacks, modules);
     unwound
 }
 
 /// Marks return addresses that do not follow a call, except for the root of each stack. Unlike
 /// [`crate::fold::WithoutCall`], the root of one stack may be marked in others.
-fn tell_missing_calls(unwound: &mut UnwoundCore, stacks: &[Walked], modules: &ModuleTable<'_>) {
+fn mark_missing_calls(unwound: &mut UnwoundCore, stacks: &[Walked], modules: &ModuleTable<'_>) {
     let returns = stacks.iter().flat_map(|walked| {
         let n_judged = match walked.stop {
             StopReason::Complete(_) => walked.frames.len().saturating_sub(1),
@@ -139,7 +139,7 @@ fn tell_missing_calls(unwound: &mut UnwoundCore, stacks: &[Walked], modules: &Mo
         walked.frames.iter().enumerate().map(move |(number, (frame, place))| is_return(number, frame).then_some(*place))
     });
     let returns = (0..).zip(returns).filter_map(|(number, place)| Some((number, place?)));
-    let without_call = not_behind_calls(returns, modules);
+    let without_call = not_after_calls(returns, modules);
     let frames = unwound.threads.iter_mut().flat_map(|thread| &mut thread.frames);
     for (number, frame) in (0..).zip(frames) {
         frame.no_call_before = without_call.contains(&number);

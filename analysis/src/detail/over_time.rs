@@ -87,14 +87,14 @@ impl<'a> OverTimeCounter<'a> {
         let duration_ns = around.end_ns.max(self.last_ns).saturating_sub(self.start_ns);
         let slice_ns = 1_u64.checked_shl(self.shift).unwrap_or(u64::MAX);
         let mut gaps = self.recorded_gaps(around.recorded, slice_ns);
-        let mut told: FxHashMap<u32, u64> = FxHashMap::default();
+        let mut in_gaps: FxHashMap<u32, u64> = FxHashMap::default();
         for gap in &gaps {
-            let told = told.entry(gap.cpu).or_default();
-            *told = told.saturating_add(gap.lost);
+            let in_gaps = in_gaps.entry(gap.cpu).or_default();
+            *in_gaps = in_gaps.saturating_add(gap.lost);
         }
-        let is_told = |cpu: u32| around.lost.contains(&(cpu, told.get(&cpu).copied().unwrap_or(0)));
-        gaps.retain(|gap| is_told(gap.cpu));
-        gaps.extend(self.counted_gaps(around.lost, duration_ns).into_iter().filter(|gap| !is_told(gap.cpu)));
+        let is_complete = |cpu: u32| around.lost.contains(&(cpu, in_gaps.get(&cpu).copied().unwrap_or(0)));
+        gaps.retain(|gap| is_complete(gap.cpu));
+        gaps.extend(self.counted_gaps(around.lost, duration_ns).into_iter().filter(|gap| !is_complete(gap.cpu)));
         gaps.sort_by_key(|gap| (gap.cpu, gap.from_ns));
         OverTime { duration_ns, slice_ns, slices, gaps }
     }
@@ -104,13 +104,15 @@ impl<'a> OverTimeCounter<'a> {
         let mut together: BTreeMap<(u32, LossCause), Vec<Gap>> = BTreeMap::new();
         for gap in recorded {
             let [from_ns, to_ns] = [gap.start_ns, gap.end_ns].map(|time| time.saturating_sub(self.start_ns));
-            let lane = together.entry((gap.cpu, gap.cause)).or_default();
-            match lane.last_mut().filter(|last| from_ns.saturating_sub(last.to_ns) < slice_ns) {
+            let merged = together.entry((gap.cpu, gap.cause)).or_default();
+            match merged.last_mut().filter(|last| from_ns.saturating_sub(last.to_ns) < slice_ns) {
                 Some(last) => {
                     last.to_ns = last.to_ns.max(to_ns);
                     last.lost = last.lost.saturating_add(gap.lost);
                 }
-                None => lane.push(Gap { cpu: gap.cpu, from_ns, to_ns, lost: gap.lost, cause: Some(gap.cause.name()) }),
+                None => {
+                    merged.push(Gap { cpu: gap.cpu, from_ns, to_ns, lost: gap.lost, cause: Some(gap.cause.name()) })
+                }
             }
         }
         together.into_values().flatten().collect()

@@ -92,8 +92,8 @@ fn welch(baseline: &[f64], treated: &[f64]) -> Effect {
     let (mean_0, square_0) = (mean(baseline), squared_error(baseline));
     let (mean_1, square_1) = (mean(treated), squared_error(treated));
     let squared = square_0 + square_1;
-    let freedom_of = |square: f64, n: usize| square * square / (count(n) - 1.0);
-    let denominator = freedom_of(square_0, baseline.len()) + freedom_of(square_1, treated.len());
+    let freedom_term = |square: f64, n: usize| square * square / (count(n) - 1.0);
+    let denominator = freedom_term(square_0, baseline.len()) + freedom_term(square_1, treated.len());
     let freedom = if denominator > 0.0 { squared * squared / denominator } else { count(baseline.len()) - 1.0 };
     from_error(mean_1 - mean_0, squared.sqrt(), freedom, treated.len(), baseline.len())
 }

@@ -92,8 +92,8 @@ pub struct StrategyQuality {
     pub reasons: BTreeMap<String, u64>,
     /// Files after whose code stacks first differ from those of the largest chunk, with counts; not counting stacks
     /// that merely end at `main`'s caller. Empty if not compared.
-    #[serde(default)]
-    pub broke_behind: BTreeMap<String, u64>,
+    #[serde(default, rename = "broke_behind")]
+    pub breaking_files: BTreeMap<String, u64>,
 }
 
 /// Properties of one arm of a program, other than its times.

@@ -26,7 +26,7 @@ impl WithoutCall {
     #[must_use]
     pub fn new(folder: &Folder, modules: &ModuleTable<'_>) -> Self {
         let numbered = (0..).zip(folder.frames()).filter(|(_, frame)| frame.is_return);
-        let mut frames = not_behind_calls(numbered.map(|(number, frame)| (number, frame.place)), modules);
+        let mut frames = not_after_calls(numbered.map(|(number, frame)| (number, frame.place)), modules);
         if frames.is_empty() {
             return Self::default();
         }
@@ -61,10 +61,7 @@ impl WithoutCall {
 }
 
 /// The numbers of those return addresses, given as look-up addresses, that do not follow a call.
-pub(crate) fn not_behind_calls(
-    places: impl Iterator<Item = (u32, Where)>,
-    modules: &ModuleTable<'_>,
-) -> FxHashSet<u32> {
+pub(crate) fn not_after_calls(places: impl Iterator<Item = (u32, Where)>, modules: &ModuleTable<'_>) -> FxHashSet<u32> {
     let mut returns: Vec<(FileIx, u64, u32)> = Vec::new();
     for (number, place) in places {
         if let Where::Module(file, lookup) = place {

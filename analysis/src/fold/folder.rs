@@ -115,7 +115,7 @@ impl Folder {
     }
 
     /// Merges another folder; returns the numbers that its lists of frames have here.
-    pub(crate) fn take_in(&mut self, other: Self) -> Vec<u32> {
+    pub(crate) fn merge_numbered(&mut self, other: Self) -> Vec<u32> {
         let numbers: Vec<u32> = other.frames.values().iter().map(|&frame| self.frames.number(frame)).collect();
         let mut stacks = vec![0; other.stacks.len()];
         for (frames, stack) in other.stacks {
@@ -140,6 +140,6 @@ impl Collect for Folder {
     }
 
     fn merge(&mut self, other: Self) {
-        self.take_in(other);
+        self.merge_numbered(other);
     }
 }

@@ -13,7 +13,7 @@ mod roots;
 mod shown;
 
 pub use calls::WithoutCall;
-pub(crate) use calls::not_behind_calls;
+pub(crate) use calls::not_after_calls;
 pub use folder::{Amount, Folder};
 pub(crate) use frame::origin;
 pub use frame::{Compiled, FrameKey, Where, locate};

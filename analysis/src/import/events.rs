@@ -45,11 +45,11 @@ impl Events {
         }
         // A record's event is identified by its ID, which must be at the same offset for all events.
         let id = layout.id_parse_info;
-        let is_told = |first: &RecordParseInfo| {
+        let has_same_id_offset = |first: &RecordParseInfo| {
             first.id_parse_info == id && id.sample_record_id_offset_from_start.is_some()
                 || *first == layout && self.reads.first() == Some(&read)
         };
-        if !self.layouts.first().is_none_or(is_told) {
+        if !self.layouts.first().is_none_or(has_same_id_offset) {
             return Err(ImportError::Mixed);
         }
         let index = self.attributes.len();

@@ -227,7 +227,7 @@ impl<R: Read> Records<R> {
             return Ok(None);
         };
         body.clear();
-        if head.kind == SAMPLE && self.is_without_samples && self.pass_over(content)? {
+        if head.kind == SAMPLE && self.is_without_samples && self.seek_forward(content)? {
             return Ok(Some(head));
         }
         if head.kind == SAMPLE
@@ -257,7 +257,7 @@ impl<R: Read> Records<R> {
             return Ok(None);
         };
         let rest = left(body) - usize::from(room) - 8;
-        self.pass_over(room.into())?;
+        self.seek_forward(room.into())?;
         if let Some(size) = body.last_chunk_mut() {
             *size = [0; 8];
         }
@@ -280,14 +280,14 @@ impl<R: Read> Records<R> {
     }
 
     /// Seeks forward in a file; false if the input is not a file. The next read detects a seek beyond the end.
-    fn pass_over(&mut self, bytes: usize) -> Result<bool, ImportError> {
+    fn seek_forward(&mut self, bytes: usize) -> Result<bool, ImportError> {
         let (Some(seeking), Ok(by)) = (&self.seeking, i64::try_from(bytes)) else { return Ok(false) };
         (seeking.by)(&mut self.input, by).map_err(ImportError::Read)?;
-        self.went(bytes as u64);
+        self.advance(bytes as u64);
         Ok(true)
     }
 
-    fn went(&mut self, bytes: u64) {
+    fn advance(&mut self, bytes: u64) {
         self.at = self.at.saturating_add(bytes);
         self.left = self.left.map(|left| left.saturating_sub(bytes));
     }
@@ -304,7 +304,7 @@ impl<R: Read> Records<R> {
                 Err(error) => return Err(ImportError::Read(error)),
             }
         }
-        self.went(n as u64);
+        self.advance(n as u64);
         Ok(n)
     }
 
@@ -312,7 +312,7 @@ impl<R: Read> Records<R> {
     fn skip(&mut self, len: u64) -> Result<(), ImportError> {
         let wanted = self.left.map_or(len, |left| left.min(len));
         let skipped = io::copy(&mut self.input.by_ref().take(wanted), &mut io::sink()).map_err(ImportError::Read)?;
-        self.went(skipped);
+        self.advance(skipped);
         if skipped < len {
             self.damage = Some("it is truncated");
         }

@@ -64,14 +64,14 @@ pub(super) fn by_link(resolver: &dyn Resolver, module: &ElfFile, path: &Path) ->
     let sum = if module.image().little_endian { u32::from_le_bytes(sum) } else { u32::from_be_bytes(sum) };
     resolver.link_candidates(path, bytes.get(..end)?).into_iter().find_map(|path| {
         let elf = ElfFile::new(resolver.open(&path).ok()?).ok()?;
-        let is_the_one = match (module.image().build_id, elf.image().build_id) {
+        let is_match = match (module.image().build_id, elf.image().build_id) {
             (Some(own), Some(found)) => own == found,
             _ => {
                 let file = resolver.open(&path).ok()?.reader.take(MAX_SUMMED_BYTES);
                 inflate::crc32(file).is_ok_and(|found| found == sum)
             }
         };
-        is_the_one.then(|| {
+        is_match.then(|| {
             let supplementary = supplementary(resolver, &elf, &path);
             elf.with_supplementary(supplementary)
         })

@@ -102,7 +102,7 @@ impl Dwarf {
                 left.retain(|&(_, at)| found.names.get(at).is_some_and(Vec::is_empty));
             }
         }
-        found.is_too_much = meter.is_spent();
+        found.is_too_much = meter.is_exhausted();
         found
     }
 }

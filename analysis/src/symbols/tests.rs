@@ -200,8 +200,8 @@ fn the_named_root_comes_first() {
         symbols.warnings().join("\n")
     };
     assert_eq!(warned(&FileModules::new(), "hidden"), "");
-    let said = warned(&FileModules::new().with_root(&root).from_another_machine(), "remote");
-    assert!(said.contains(&format!("used {}", copy.display())), "{said}");
+    let warning = warned(&FileModules::new().with_root(&root).from_another_machine(), "remote");
+    assert!(warning.contains(&format!("used {}", copy.display())), "{warning}");
 }
 
 /// Check that a file that is not the mapped one gives no names at all.
@@ -259,7 +259,7 @@ fn names_are_demangled() {
 
 /// Check that overloaded functions have distinct names, by DWARF and by symbols alone.
 #[test]
-fn overloads_are_told_apart() {
+fn overloads_are_distinguished() {
     let dir = TestDir::new();
     let source = "namespace a { __attribute__((noinline)) double f(int n) { return n; } \
                   __attribute__((noinline)) double f(double n) { return n; } } \

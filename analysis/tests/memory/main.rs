@@ -59,9 +59,9 @@ const TASK: [&str; 3] = ["FPPROF_TEST_TASK", "FPPROF_TEST_FILE", "FPPROF_TEST_SV
 
 /// Does something with a file in a child process, checks its cost, and returns its output.
 fn bounded(name: &str, task: Task, path: &Path, svmas: &[u64]) -> Vec<String> {
-    let (cpu_s, said) = measured(name, task, path, svmas);
+    let (cpu_s, output) = measured(name, task, path, svmas);
     assert!(cpu_s <= MAX_CPU_S, "{name}: {task:?}: {cpu_s} s");
-    said
+    output
 }
 
 /// The same without a limit of time; also returns the CPU time.
@@ -74,22 +74,22 @@ fn measured(name: &str, task: Task, path: &Path, svmas: &[u64]) -> (f64, Vec<Str
         .env(TASK[2], svmas.join(","))
         .output()
         .unwrap();
-    let said = String::from_utf8(child.stdout).unwrap();
-    assert!(child.status.success(), "{name}: {task:?}: {said} {}", String::from_utf8_lossy(&child.stderr));
+    let output = String::from_utf8(child.stdout).unwrap();
+    assert!(child.status.success(), "{name}: {task:?}: {output} {}", String::from_utf8_lossy(&child.stderr));
     let value = |what: &str| {
-        let line = said.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+        let line = output.lines().find_map(|line| line.strip_prefix(what)).unwrap();
         line.parse::<f64>().unwrap()
     };
     let (bytes, cpu_s) = (value("bytes "), value("cpu_s "));
     assert!(bytes <= MAX_BYTES, "{name}: {task:?}: {bytes} bytes");
-    (cpu_s, said.lines().filter_map(|line| line.strip_prefix("said ")).map(str::to_owned).collect())
+    (cpu_s, output.lines().filter_map(|line| line.strip_prefix("line ")).map(str::to_owned).collect())
 }
 
 /// The task of a child process.
 fn work(task: &str) {
     let path = PathBuf::from(std::env::var_os(TASK[1]).unwrap());
     let svmas: Vec<u64> = std::env::var(TASK[2]).unwrap().split(',').filter_map(|svma| svma.parse().ok()).collect();
-    let said = match task {
+    let output = match task {
         "Names" => names(&path, &svmas),
         "Rows" => rows(&path),
         "Audit" => {
@@ -101,7 +101,7 @@ fn work(task: &str) {
     };
     // The test harness has left its first line unfinished.
     println!();
-    said.iter().for_each(|line| println!("said {line}"));
+    output.iter().for_each(|line| println!("line {line}"));
     println!("bytes {}\ncpu_s {}", status("VmHWM:"), cpu_s());
 }
 
@@ -174,30 +174,30 @@ fn hostile_files_are_bounded() {
     for hostile in dwarf::all() {
         let path = dir.path().join("debug-information");
         std::fs::write(&path, &hostile.file).unwrap();
-        let said = bounded(hostile.name, Task::Names, &path, &hostile.svmas);
+        let output = bounded(hostile.name, Task::Names, &path, &hostile.svmas);
         let expected = if hostile.is_too_much { "symbol" } else { "f" };
-        assert!(said.iter().any(|name| name.starts_with(expected)), "{}: {said:?}", hostile.name);
-        let is_told = said.iter().any(|line| line.contains("too much debug information"));
-        assert_eq!(is_told, hostile.is_too_much, "{}: {said:?}", hostile.name);
+        assert!(output.iter().any(|name| name.starts_with(expected)), "{}: {output:?}", hostile.name);
+        let is_told = output.iter().any(|line| line.contains("too much debug information"));
+        assert_eq!(is_told, hostile.is_too_much, "{}: {output:?}", hostile.name);
         bounded(hostile.name, Task::Audit, &path, &[]);
     }
     let symbols = elf::many_symbols(&dir);
-    let said = bounded("a gigabyte of symbols", Task::Names, &symbols, &[0x1800]);
-    assert!(said[0] == "symbol" && said[1].contains("too many symbols"), "{said:?}");
+    let output = bounded("a gigabyte of symbols", Task::Names, &symbols, &[0x1800]);
+    assert!(output[0] == "symbol" && output[1].contains("too many symbols"), "{output:?}");
     for (name, path, is_too_much) in elf::much_cfi(&dir) {
-        let said = bounded(name, Task::Rows, &path, &[]);
+        let output = bounded(name, Task::Rows, &path, &[]);
         assert_eq!(
-            said.iter().any(|line| line.contains("too much call frame information")),
+            output.iter().any(|line| line.contains("too much call frame information")),
             is_too_much,
-            "{name}: {said:?}"
+            "{name}: {output:?}"
         );
         bounded(name, Task::Audit, &path, &[]);
     }
     for (name, file) in perf::all() {
         let path = dir.path().join("perf.data");
         std::fs::write(&path, file).unwrap();
-        let said = bounded(name, Task::Import, &path, &[]);
-        assert!(said[0].starts_with("Err"), "{name}: {said:?}");
+        let output = bounded(name, Task::Import, &path, &[]);
+        assert!(output[0].starts_with("Err"), "{name}: {output:?}");
     }
 }
 
@@ -209,7 +209,7 @@ fn fields_may_have_extreme_values() {
     for (n, options) in [&["-g"][..], &["-gdwarf-4", "-gz", "-static-pie"]].into_iter().enumerate() {
         let path = dir.path().join(format!("program-{n}"));
         mutants::program(&path, options);
-        let (_, said) = measured("mutants", Task::Mutants, &path, &[]);
-        assert!(said[0].parse::<u32>().unwrap() > 1000, "{said:?}");
+        let (_, output) = measured("mutants", Task::Mutants, &path, &[]);
+        assert!(output[0].parse::<u32>().unwrap() > 1000, "{output:?}");
     }
 }

@@ -34,8 +34,8 @@ impl Tally {
 
     /// Adds the counts of another reader, for other blocks.
     pub fn merge(&mut self, other: &Self) {
-        for (&whose, theirs) in &other.cpus {
-            let ours = self.cpus.entry(whose).or_default();
+        for (&key, theirs) in &other.cpus {
+            let ours = self.cpus.entry(key).or_default();
             ours.samples += theirs.samples;
             ours.last_fired = ours.last_fired.max(theirs.last_fired);
             ours.last_lost = ours.last_lost.max(theirs.last_lost);
@@ -55,12 +55,12 @@ impl Tally {
 /// Contradictory counters are kept as they are, so that they are visible in the balance.
 #[must_use]
 pub fn balance(end: Option<&End>, checkpoint: Option<&Checkpoint>, tally: &Tally) -> Vec<CpuCounters> {
-    let said = end.map(|end| &end.cpus).or(checkpoint.map(|checkpoint| &checkpoint.cpus));
+    let reported = end.map(|end| &end.cpus).or(checkpoint.map(|checkpoint| &checkpoint.cpus));
     let mut cpus: BTreeMap<(u16, u32), CpuCounters> = tally
         .cpus
         .keys()
         .map(|&(event, cpu)| ((event, cpu), CpuCounters { cpu, event, ..CpuCounters::default() }))
-        .chain(said.into_iter().flatten().map(|counters| ((counters.event, counters.cpu), counters.clone())))
+        .chain(reported.into_iter().flatten().map(|counters| ((counters.event, counters.cpu), counters.clone())))
         .collect();
     for counters in cpus.values_mut() {
         let seen = tally.cpus.get(&(counters.event, counters.cpu)).copied().unwrap_or_default();
@@ -72,9 +72,9 @@ pub fn balance(end: Option<&End>, checkpoint: Option<&Checkpoint>, tally: &Tally
             counters.recorded = seen.samples;
             let lost = sum_lost(counters);
             add_loss(counters, LossCause::Unattributed, seen.last_lost.saturating_sub(lost));
-            let spoken_for = [counters.recorded, sum_lost(counters), counters.skipped, counters.dropped];
-            let spoken_for = spoken_for.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
-            add_loss(counters, LossCause::Unwritten, counters.fired.saturating_sub(spoken_for));
+            let accounted = [counters.recorded, sum_lost(counters), counters.skipped, counters.dropped];
+            let accounted = accounted.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
+            add_loss(counters, LossCause::Unwritten, counters.fired.saturating_sub(accounted));
         }
     }
     cpus.into_values().collect()
@@ -127,8 +127,8 @@ mod tests {
     /// Check that an undamaged recording is balanced by its end alone.
     #[test]
     fn end_holds_when_everything_is_there() {
-        let said = vec![counters(12, 4, 3, 5)];
-        assert_eq!(balance(Some(&end(said.clone())), None, &tally()), said);
+        let reported = vec![counters(12, 4, 3, 5)];
+        assert_eq!(balance(Some(&end(reported.clone())), None, &tally()), reported);
     }
 
     /// Check that samples counted in the end that cannot be read are lost, and that a CPU without samples is kept.

@@ -17,7 +17,7 @@ pub(crate) struct BlockSink<W> {
     packer: Packer,
     block: Vec<u8>,
     failing: bool,
-    /// The caller has been told of the failure.
+    /// The failure has been returned to the caller.
     reported: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Reads recordings.
 
 use crate::block::{FORMAT_VERSION, HEADER_BYTES, Header, Kind, MARKER};
-use crate::codec::{decode_gaps, decode_samples, decode_sideband, decode_who, tells_who};
+use crate::codec::{decode_gaps, decode_samples, decode_sideband, decode_who, is_thread_column};
 use crate::damage::Damage;
 use crate::error::{Error, LooksLike};
 use crate::model::{Checkpoint, End, Gap, Machine, Meta, Sample, Sideband};
@@ -129,7 +129,7 @@ impl<R: Read + Seek> Recording<R> {
             let stored = read_stored(&mut self.source, &found)?;
             let Header { parts, raw_len, items, .. } = found.header;
             let raw_len = usize::try_from(raw_len).unwrap_or(usize::MAX);
-            Payload::unpack_only(&stored, parts, raw_len, tells_who)
+            Payload::unpack_only(&stored, parts, raw_len, is_thread_column)
                 .and_then(|payload| decode_who(&payload, items, &mut visit));
         }
         Ok(())

@@ -330,8 +330,8 @@ fn count(
     is_written: bool,
     by_cpu: impl Iterator<Item = ((u16, u32), u64)>,
 ) {
-    for (whose, samples) in by_cpu {
-        let tally = tallies.entry(whose).or_default();
+    for (key, samples) in by_cpu {
+        let tally = tallies.entry(key).or_default();
         *(if is_written { &mut tally.written } else { &mut tally.unwritten }) += samples;
     }
 }

@@ -180,7 +180,7 @@ mod tests {
     /// Check that events of every kind are recognised by their spelling, and are written back as perf or bpftrace
     /// would.
     #[test]
-    fn events_are_told_by_their_spelling() {
+    fn events_are_known_by_their_spelling() {
         let probe = |file: &str, symbol: Option<&str>, offset| {
             Ok(Named::Probe { file: file.into(), symbol: symbol.map(str::to_owned), offset })
         };

@@ -195,7 +195,7 @@ impl Work {
             Job::File(file) => self.look_at(file.place, &[Arc::new(file)]),
             Job::Table(pid, place, directory) => self.tables.add(pid, place, directory),
             Job::Dump(dump) => self.dumps.add(dump),
-            Job::Bytes(module) => _ = hand_on(&self.emit, module),
+            Job::Bytes(module) => _ = send_module(&self.emit, module),
             Job::Look => {}
         }
     }
@@ -212,7 +212,7 @@ impl Work {
             files.chunks(FILES_A_CALL).for_each(|some| self.look_at(place, some));
         }
         let Self { calls, emit, parser, .. } = self;
-        let emit = &mut |module| _ = hand_on(emit, module);
+        let emit = &mut |module| _ = send_module(emit, module);
         let tables = self.tables.look(calls, parser.as_ref(), emit).into_iter().map(|pid| Done::Table { pid });
         let dumps = self.dumps.look(parser.as_ref(), emit).into_iter().map(Done::Dump);
         tables.chain(dumps).for_each(|done| send(&self.done, done));
@@ -247,7 +247,7 @@ impl Work {
         let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
         self.bytes.take(file.place.user(), bytes.len() as u64);
         let module = ModuleBytes { path: file.path.clone(), identity: file.identity, bytes };
-        self.n_lost += u64::from(!hand_on(&self.emit, module));
+        self.n_lost += u64::from(!send_module(&self.emit, module));
     }
 }
 
@@ -257,7 +257,7 @@ fn send(done: &Sender<Done>, what: Done) {
 }
 
 /// Waits until the previous module was taken. Returns whether the recording's format can hold this one.
-fn hand_on(emit: &SyncSender<PackedModule>, module: ModuleBytes) -> bool {
+fn send_module(emit: &SyncSender<PackedModule>, module: ModuleBytes) -> bool {
     // If the recording is abandoned, nobody receives this.
     PackedModule::new(module).map(|packed| emit.send(packed)).is_ok()
 }

@@ -89,7 +89,7 @@ impl Dumpable {
 ///
 /// # Sources
 /// `task_dump_owner` in `fs/proc/base.c`: the `/proc` files of a non-dumpable process are owned by root. A program that
-/// was executed with other rights than its caller's is told so (`AT_SECURE`, see getauxval(3)).
+/// was executed with other rights than its caller's is marked so (`AT_SECURE`, see getauxval(3)).
 fn may_be_dumped(pid: u32) -> Option<bool> {
     let owner = std::fs::metadata(format!("/proc/{pid}/auxv")).ok()?.uid();
     Some(owner == effective_uid(pid)? && !is_secure_execution(pid)?)

@@ -300,7 +300,7 @@ impl<W: Write> Session<'_, W> {
             (self.reader.writer.gaps_dropped(), Note::GapsDropped),
             (self.reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
-        let (mappings, samples) = (self.reader.events.sideband.n_untold(), self.reader.resync.n_unclear());
+        let (mappings, samples) = (self.reader.events.sideband.n_not_in_full(), self.reader.resync.n_unclear());
         self.notes.extend(self.existing.note());
         self.notes.extend(end.uncounted.counter_share_percent.map(Note::CounterShared));
         self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));

@@ -1,7 +1,7 @@
 //! The ends of stacks, which the kernel's samples do not contain.
 
 use crate::proc::start_stack;
-use crate::sideband::is_untold;
+use crate::sideband::is_range_only;
 use fpprof_recording::model::{Comm, Mmap, Sideband, StackEnd, StackEndSource};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl StackEnds {
 
     fn mmap(&mut self, mmap: &Mmap) {
         // The kernel reports a first stack before it moves it.
-        if mmap.path == b"[stack]" || is_untold(mmap) {
+        if mmap.path == b"[stack]" || is_range_only(mmap) {
             return;
         }
         let process = self.processes.entry(mmap.pid).or_default();
@@ -226,8 +226,8 @@ mod tests {
         let pid = std::process::id();
         ends.add(pid, false);
         let start = start_stack(pid).expect("of one's own process it is known");
-        let said = ends.end(pid, start - 64, 5, &[]).expect("an end");
-        assert_eq!(said, StackEnd { address: start, source: StackEndSource::StartStack });
+        let end = ends.end(pid, start - 64, 5, &[]).expect("an end");
+        assert_eq!(end, StackEnd { address: start, source: StackEndSource::StartStack });
         assert_eq!(ends.end(pid, start, 5, &[]), None);
         assert_eq!(ends.end(pid, start - LARGEST_FIRST_STACK - 8, 5, &[]), None);
     }

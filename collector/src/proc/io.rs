@@ -32,7 +32,7 @@ mod tests {
 
     /// Check that the two counters are distinguished from those with similar names.
     #[test]
-    fn counters_are_told_apart() {
+    fn counters_are_distinguished() {
         let text =
             "rchar: 1\nwchar: 20\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 4096\ncancelled_write_bytes: 7\n";
         assert_eq!(parse(text), Some(Written { bytes: 20, to_disk_bytes: 4096 }));

@@ -252,14 +252,14 @@ mod tests {
     /// Check that live threads are listed while others end, and are reported alive.
     #[test]
     fn threads_are_listed_while_others_end() {
-        let (tell, hear) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..20 {
-                let tell = tell.clone();
+                let sender = sender.clone();
                 scope.spawn(|| {
-                    tell.send(own_tid()).unwrap();
-                    drop(tell);
+                    sender.send(own_tid()).unwrap();
+                    drop(sender);
                     while !is_over.load(Ordering::Relaxed) {
                         std::thread::park_timeout(Duration::from_millis(10));
                     }
@@ -270,7 +270,7 @@ mod tests {
                     }
                 });
             }
-            let long_lived: Vec<u32> = hear.iter().take(20).collect();
+            let long_lived: Vec<u32> = receiver.iter().take(20).collect();
             for _ in 0..500 {
                 let listed = threads(std::process::id());
                 let missing: Vec<_> = long_lived.iter().filter(|tid| !listed.contains(tid)).collect();

@@ -65,7 +65,7 @@ impl<W: Write> Session<'_, W> {
         let own_cost = self.own_cost(before, &at_stop, has_statistics)?;
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
         let reason = still_fails.map_or(reason, EndReason::WriteFailed);
-        let cpus = self.counters(stopped_ns, |ring_id| self.reader.written_at_last(ring_id));
+        let cpus = self.counters(stopped_ns, |ring_id| self.reader.final_written(ring_id));
         let missing = self.missing(&cpus, stopped_ns, &counts)?;
         let mut end = End {
             time_ns: stopped_ns,
@@ -105,7 +105,7 @@ impl<W: Write> Session<'_, W> {
             let ticks = if ring_id.event == 0 { ticks } else { 0 };
             let counters = cpu_counters(ring_id, &self.reader.rings.counters(ring_id), written(ring_id), ticks);
             match self.reader.open_waits {
-                Some((whose, open)) if whose == ring_id => with_open(counters, open),
+                Some((id, open)) if id == ring_id => with_open(counters, open),
                 _ => counters,
             }
         };
@@ -250,7 +250,7 @@ impl<W: Write> Session<'_, W> {
         ];
         self.notes.extend(missing.counter_share.map(Note::CounterShared));
         self.notes.extend(self.existing.note());
-        let (mappings, samples) = (reader.sideband.n_untold(), reader.resync.n_unclear());
+        let (mappings, samples) = (reader.sideband.n_not_in_full(), reader.resync.n_unclear());
         self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }

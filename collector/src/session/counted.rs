@@ -77,7 +77,7 @@ mod tests {
 
     /// Check that a multiplexed counter is reported with its share of the time.
     #[test]
-    fn shared_counters_are_told() {
+    fn shared_counters_are_reported() {
         let half = Count { value: 1, enabled_ns: 1_000, running_ns: 400 };
         assert_eq!(shared([count(1)].into_iter()), None);
         assert_eq!(shared([half, count(1)].into_iter()), Some(70));

@@ -32,12 +32,12 @@ impl<W: Write> Session<'_, W> {
     /// Samples the blocked threads. Call it when no program runs any more and all rings are read. The samples count for
     /// the first CPU.
     pub(super) fn sample_open_waits(&mut self, now_ns: u64) -> Result<(), Error> {
-        let said = self.programs.open_waits().map_err(Error::bpf)?;
+        let output = self.programs.open_waits().map_err(Error::bpf)?;
         let least_ns = self.plan.config.waits.map_or(u64::MAX, |waits| waits.least_ns);
         let ring_id = RingId { cpu: self.cpus.sampled.first().copied().unwrap_or(0), event: WAITS };
         let mut memory = Memory::new(self.request.mode);
         let mut done = OpenWaits::default();
-        for (wait, chain) in records(&said) {
+        for (wait, chain) in records(&output) {
             let blocked_ns = now_ns.saturating_sub(wait.since_ns);
             if blocked_ns < least_ns {
                 done.short += 1;
@@ -81,11 +81,11 @@ impl<W: Write> Session<'_, W> {
 }
 
 /// Splits the output into waits, each with its kernel chain.
-fn records(mut said: &[u8]) -> impl Iterator<Item = (types::open_wait, &[u8])> {
+fn records(mut output: &[u8]) -> impl Iterator<Item = (types::open_wait, &[u8])> {
     std::iter::from_fn(move || {
-        let wait: types::open_wait = read_pod(said)?;
-        let (record, rest) = said.split_at_checked(size_of::<types::open_wait>() + wait.n_kernel as usize * 8)?;
-        said = rest;
+        let wait: types::open_wait = read_pod(output)?;
+        let (record, rest) = output.split_at_checked(size_of::<types::open_wait>() + wait.n_kernel as usize * 8)?;
+        output = rest;
         Some((wait, record.get(size_of::<types::open_wait>()..)?))
     })
 }

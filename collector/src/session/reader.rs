@@ -294,15 +294,15 @@ impl<W: Write> Reader<W> {
     }
 
     /// What became of a ring's samples so far, except those in flight.
-    pub(super) fn written_so_far(&self, ring_id: RingId) -> Written {
+    pub(super) fn current_written(&self, ring_id: RingId) -> Written {
         let tally = self.writer.tallies().get(&(ring_id.event, ring_id.cpu)).copied().unwrap_or_default();
         Written { recorded: tally.written, dropped: tally.unwritten, woken: self.n_woken(ring_id) }
     }
 
     /// What became of all of a ring's samples. Call it when none is in flight.
-    pub(super) fn written_at_last(&self, ring_id: RingId) -> Written {
-        let recorded = self.written_so_far(ring_id).recorded;
-        let open = self.open_waits.filter(|&(whose, _)| whose == ring_id).map_or(0, |(_, open)| open.recorded);
+    pub(super) fn final_written(&self, ring_id: RingId) -> Written {
+        let recorded = self.current_written(ring_id).recorded;
+        let open = self.open_waits.filter(|&(id, _)| id == ring_id).map_or(0, |(_, open)| open.recorded);
         let handed_over = self.rings.counters(ring_id).get(counter::COUNT_RECORDED) + open;
         let woken = self.n_woken(ring_id);
         Written { recorded, dropped: handed_over.saturating_sub(recorded + woken), woken }

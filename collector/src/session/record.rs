@@ -313,7 +313,7 @@ impl<W: Write> Session<'_, W> {
         self.note_throttling();
         let time_ns = monotonic_ns();
         self.note_nested(time_ns);
-        let cpus = self.counters(time_ns, |ring_id| self.reader.written_so_far(ring_id));
+        let cpus = self.counters(time_ns, |ring_id| self.reader.current_written(ring_id));
         self.reader.sideband.count_lost();
         let checkpoint = Checkpoint { time_ns, cpus, sideband_lost: self.reader.sideband.lost() };
         self.reader.checkpoint(&checkpoint);

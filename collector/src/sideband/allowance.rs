@@ -25,7 +25,7 @@ pub(crate) struct Allowance {
     last_ns: u64,
     /// Number of this read of the rings.
     look: u64,
-    n_untold: u64,
+    n_not_in_full: u64,
 }
 
 /// When a process's token buckets will be full again.
@@ -33,12 +33,12 @@ pub(crate) struct Allowance {
 struct Used {
     code_ns: u64,
     data_ns: u64,
-    /// The last read in which the tracker was informed of missing mappings without code.
-    told_in: Option<u64>,
+    /// The last read in which the range of a mapping without code was reported.
+    range_reported_in: Option<u64>,
 }
 
 /// Whether a mapping only says that something was mapped there: the kernel reports each mapping as shared or private.
-pub(crate) fn is_untold(mmap: &Mmap) -> bool {
+pub(crate) fn is_range_only(mmap: &Mmap) -> bool {
     mmap.flags == 0
 }
 
@@ -58,7 +58,8 @@ impl Allowance {
                 if let Some(used) = self.processes.get_mut(&comm.pid) {
                     let most_ns = comm.time_ns.saturating_add((BURST - PROGRAM) * NS_A_MAPPING);
                     let Used { code_ns, data_ns, .. } = *used;
-                    *used = Used { code_ns: code_ns.min(most_ns), data_ns: data_ns.min(most_ns), told_in: None };
+                    *used =
+                        Used { code_ns: code_ns.min(most_ns), data_ns: data_ns.min(most_ns), range_reported_in: None };
                 }
             }
             _ => {}
@@ -70,18 +71,19 @@ impl Allowance {
     /// before [`Self::apply`], so that such a mapping need not be parsed.
     pub(crate) fn leaves_out(&mut self, pid: u32, time_ns: u64) -> bool {
         let is_left_out = self.processes.get(&pid).is_some_and(|used| {
-            used.told_in == Some(self.look)
+            used.range_reported_in == Some(self.look)
                 && next_ns(used.data_ns, time_ns).saturating_sub(time_ns) > BURST * NS_A_MAPPING
         });
         if is_left_out {
             self.last_ns = self.last_ns.max(time_ns);
-            self.n_untold += 1;
+            self.n_not_in_full += 1;
         }
         is_left_out
     }
 
-    /// Reports a mapping in full while the token bucket lasts. After that, only its range: always for code, so that code in
-    /// its place is not taken to be there still, and once per read for data, so that the process is described again.
+    /// Reports a mapping in full while the token bucket lasts. After that, only its range: always for code, so that
+    /// code in its place is not taken to be there still, and once per read for data, so that the process is described
+    /// again.
     fn mmap(&mut self, mmap: Mmap) -> Option<Mmap> {
         let used = self.processes.entry(mmap.pid).or_default();
         self.last_ns = self.last_ns.max(mmap.time_ns);
@@ -92,8 +94,8 @@ impl Allowance {
             *full_ns = full_then_ns;
             return Some(mmap);
         }
-        self.n_untold += 1;
-        if !is_code && used.told_in.replace(self.look) == Some(self.look) {
+        self.n_not_in_full += 1;
+        if !is_code && used.range_reported_in.replace(self.look) == Some(self.look) {
             return None;
         }
         let Mmap { time_ns, pid, tid, start, len, .. } = mmap;
@@ -122,8 +124,8 @@ impl Allowance {
     }
 
     /// Mappings not reported in full.
-    pub(crate) fn n_untold(&self) -> u64 {
-        self.n_untold
+    pub(crate) fn n_not_in_full(&self) -> u64 {
+        self.n_not_in_full
     }
 }
 
@@ -167,15 +169,15 @@ mod tests {
     }
 
     /// Whether each mapping is reported in full; `None` for those not reported at all.
-    fn told(allowance: &mut Allowance, mappings: impl Iterator<Item = Body>) -> Vec<Option<bool>> {
-        let is_told = |mapping: Body| match apply(allowance, mapping.clone())? {
-            Body::Mmap(mmap) if is_untold(&mmap) => {
+    fn in_full(allowance: &mut Allowance, mappings: impl Iterator<Item = Body>) -> Vec<Option<bool>> {
+        let is_in_full = |mapping: Body| match apply(allowance, mapping.clone())? {
+            Body::Mmap(mmap) if is_range_only(&mmap) => {
                 assert_eq!((mmap.start, mmap.len, mmap.prot, mmap.path.len()), (0x1000, 0x2000, 0, 0));
                 Some(false)
             }
-            told => Some(told == mapping),
+            reported => Some(reported == mapping),
         };
-        mappings.map(is_told).collect()
+        mappings.map(is_in_full).collect()
     }
 
     /// Check that a flood of mappings is cut to the limit, but all places of code and the first place of data after
@@ -185,18 +187,19 @@ mod tests {
         let mut allowance = Allowance::default();
         let burst = usize::try_from(BURST).unwrap();
         for (prot, expected) in [(CODE, [Some(false); 3]), (DATA, [Some(false), None, None])] {
-            let all = told(&mut allowance, (0..BURST + 3).map(|_| mapping(5, 7, prot)));
-            assert!(all[..burst].iter().all(|told| *told == Some(true)));
+            let all = in_full(&mut allowance, (0..BURST + 3).map(|_| mapping(5, 7, prot)));
+            assert!(all[..burst].iter().all(|in_full| *in_full == Some(true)));
             assert_eq!(all[burst..], expected);
-            assert_eq!(told(&mut allowance, std::iter::once(mapping(5, 8, prot))), [Some(true)], "another process");
+            assert_eq!(in_full(&mut allowance, std::iter::once(mapping(5, 8, prot))), [Some(true)], "another process");
         }
-        assert_eq!(allowance.n_untold(), 6);
-        let one = |allowance: &mut Allowance, time_ns| told(allowance, std::iter::once(mapping(time_ns, 7, DATA)))[0];
+        assert_eq!(allowance.n_not_in_full(), 6);
+        let one =
+            |allowance: &mut Allowance, time_ns| in_full(allowance, std::iter::once(mapping(time_ns, 7, DATA)))[0];
         allowance.forget();
         assert_eq!([5, 5].map(|time_ns| one(&mut allowance, time_ns)), [Some(false), None]);
         allowance.apply(Body::Comm(Comm { time_ns: 5, pid: 7, tid: 7, comm: Vec::new(), exec: true, start_ticks: 0 }));
-        let program = told(&mut allowance, (0..PROGRAM).map(|_| mapping(5, 7, DATA)));
-        assert!(program.iter().all(|told| *told == Some(true)));
+        let program = in_full(&mut allowance, (0..PROGRAM).map(|_| mapping(5, 7, DATA)));
+        assert!(program.iter().all(|in_full| *in_full == Some(true)));
         assert_eq!([5, 5].map(|time_ns| one(&mut allowance, time_ns)), [Some(false), None]);
         let later_ns = 5 + NS_A_MAPPING;
         assert_eq!([later_ns, later_ns].map(|time_ns| one(&mut allowance, time_ns)), [Some(true), None]);
@@ -206,13 +209,13 @@ mod tests {
     #[test]
     fn children_share_an_allowance() {
         let mut allowance = Allowance::default();
-        told(&mut allowance, (0..BURST).map(|_| mapping(5, 7, CODE)));
+        in_full(&mut allowance, (0..BURST).map(|_| mapping(5, 7, CODE)));
         allowance.apply(Body::Fork(Fork { time_ns: 5, pid: 9, tid: 9, parent_pid: 7, parent_tid: 7 }));
-        assert_eq!(told(&mut allowance, std::iter::once(mapping(5, 9, CODE))), [Some(false)]);
-        told(&mut allowance, std::iter::once(mapping(5 + NS_A_MAPPING, 8, CODE)));
+        assert_eq!(in_full(&mut allowance, std::iter::once(mapping(5, 9, CODE))), [Some(false)]);
+        in_full(&mut allowance, std::iter::once(mapping(5 + NS_A_MAPPING, 8, CODE)));
         (0..LOOKS).for_each(|_| allowance.forget());
         assert_eq!(allowance.processes.len(), 3);
-        told(&mut allowance, std::iter::once(mapping(5 + (BURST + 1) * NS_A_MAPPING, 1, CODE)));
+        in_full(&mut allowance, std::iter::once(mapping(5 + (BURST + 1) * NS_A_MAPPING, 1, CODE)));
         (0..LOOKS).for_each(|_| allowance.forget());
         assert_eq!(allowance.processes.len(), 1);
     }

@@ -167,8 +167,8 @@ impl SidebandSource {
     }
 
     /// Mappings not reported because their processes made too many.
-    pub(crate) fn n_untold(&self) -> u64 {
-        self.allowance.n_untold()
+    pub(crate) fn n_not_in_full(&self) -> u64 {
+        self.allowance.n_not_in_full()
     }
 
     /// Periods of throttling that ended since the last call.

@@ -1,6 +1,6 @@
 //! Which processes are profiled, and what they have mapped.
 
-use super::allowance::is_untold;
+use super::allowance::is_range_only;
 use fpprof_recording::MappingRanges;
 use fpprof_recording::model::{Abi, Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -292,7 +292,7 @@ impl Tracker {
         } else if was_code && is_new {
             Arc::make_mut(&mut process.mapped.code).remove(mmap.start, end);
         }
-        process.has_missed |= is_new && !mmap.synthesized && (is_full || is_untold(mmap));
+        process.has_missed |= is_new && !mmap.synthesized && (is_full || is_range_only(mmap));
         // The first mappings from `/proc` are all written: what was there before is unknown.
         let is_of_use = is_code || was_code || (mmap.synthesized && !process.is_anew);
         // A repeated mapping, as by a program that loads and unloads a library endlessly.

@@ -16,7 +16,7 @@ fn floods_of_mappings_are_cut() {
     let directory = directory();
     let (flood, burn) = (build("flood", &[], directory.path()), build("burn", &[], directory.path()));
     for (what, places) in [("data", "one"), ("data", "many"), ("code", "two"), ("code", "many")] {
-        let said = directory.path().join(format!("{what}-{places}"));
+        let list = directory.path().join(format!("{what}-{places}"));
         let mut command = Command::new(&flood);
         let mut flooding = None;
         let mut enough = None;
@@ -26,9 +26,9 @@ fn floods_of_mappings_are_cut() {
             if progress.samples == 0 && flooding.is_some() {
                 return false;
             }
-            let start = || Ended(command.args([what, places, &N.to_string()]).arg(&said).spawn().expect("it runs"));
+            let start = || Ended(command.args([what, places, &N.to_string()]).arg(&list).spawn().expect("it runs"));
             let pid = flooding.get_or_insert_with(start).id();
-            if !said.exists() {
+            if !list.exists() {
                 return false;
             }
             let burning =
@@ -41,7 +41,7 @@ fn floods_of_mappings_are_cut() {
             cpu_time(pid) >= own && cpu_time(burning.id()) >= others
         });
         let (pid, other) = (flooding.expect("a flood").id(), other.expect("another program").id());
-        let copy = hex_numbers(&said)[0];
+        let copy = hex_numbers(&list)[0];
         let mappings = |pid: u32| {
             taken.sideband.iter().filter_map(move |event| match event {
                 Sideband::Mmap(mmap) if mmap.pid == pid => Some(mmap),

@@ -32,7 +32,7 @@ pub(crate) fn pairs(agreements: &[Agreement], style: &Style, out: &mut impl Writ
     note.write(style, out)?;
     let differs = |pair: &&&Agreement| pair.same < pair.samples;
     let explained = listed.iter().filter(differs).find(|pair| pair.other == "fp").or(listed.iter().find(differs));
-    explained.map_or(Ok(()), |pair| what_broke(pair, style, out))
+    explained.map_or(Ok(()), |pair| breaking_functions(pair, style, out))
 }
 
 fn table(pairs: &[&Agreement]) -> Table {
@@ -68,7 +68,7 @@ fn table(pairs: &[&Agreement]) -> Table {
     table
 }
 
-fn what_broke(pair: &Agreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn breaking_functions(pair: &Agreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let (other, reference) = (shown(&pair.other), shown(&pair.reference));
     let title = format!("Where {other} misses the caller that {reference} finds, by file");
     functions(&title, &pair.modules, pair.samples, MAX_FILES, style, out)?;

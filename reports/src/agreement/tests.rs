@@ -118,7 +118,7 @@ fn json_holds_everything() {
 
 /// Check that shares are not computed if nothing was compared.
 #[test]
-fn nothing_compared_is_said() {
+fn a_missing_comparison_is_reported() {
     let mut out = Vec::new();
     terminal(&Disagreement::default(), &Style::default(), &mut out).unwrap();
     assert!(String::from_utf8(out).unwrap().contains("where both are complete – (0 of 0)"));

@@ -255,26 +255,27 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     let by_ratio = |a: &&&(&ExperimentRow, &RatioEstimate), b: &&&(&ExperimentRow, &RatioEstimate)| {
         a.1.ratio.total_cmp(&b.1.ratio)
     };
-    let told: Vec<_> = ratios.iter().filter(|(_, ratio)| ratio.differs()).collect();
+    let differing: Vec<_> = ratios.iter().filter(|(_, ratio)| ratio.differs()).collect();
     let rest: Vec<_> = ratios.iter().filter(|(_, ratio)| !ratio.differs()).collect();
-    let mut finding = if told.is_empty() {
+    let mut finding = if differing.is_empty() {
         finding.words("no mode was measurably slower")
-    } else if told.len() <= MAX_LISTED {
-        finding.list(told.iter().map(|(row, ratio)| (row.mode.as_str(), format!(" {}", change_with_interval(ratio)))))
+    } else if differing.len() <= MAX_LISTED {
+        finding
+            .list(differing.iter().map(|(row, ratio)| (row.mode.as_str(), format!(" {}", change_with_interval(ratio)))))
     } else {
-        let differ = if told.iter().all(|(_, ratio)| ratio.ratio > 1.0) {
+        let differ = if differing.iter().all(|(_, ratio)| ratio.ratio > 1.0) {
             "were measurably slower"
         } else {
             "differed measurably"
         };
-        let finding = finding.words(format!("{} of {} modes {differ}, from ", told.len(), ratios.len()));
-        let ends = [told.iter().min_by(by_ratio), told.iter().max_by(by_ratio)];
+        let finding = finding.words(format!("{} of {} modes {differ}, from ", differing.len(), ratios.len()));
+        let ends = [differing.iter().min_by(by_ratio), differing.iter().max_by(by_ratio)];
         ends.into_iter().flatten().enumerate().fold(finding, |finding, (index, (row, ratio))| {
             let finding = if index > 0 { finding.words(" to ") } else { finding };
             finding.name(&row.mode).words(format!(" {}", change_with_interval(ratio)))
         })
     };
-    if !rest.is_empty() && !told.is_empty() {
+    if !rest.is_empty() && !differing.is_empty() {
         finding = finding.words("; no other mode differed measurably");
     }
     let mdes = || rest.iter().filter_map(|(_, ratio)| ratio.mde);

@@ -205,7 +205,7 @@ pub(super) fn noise(evaluation: &Evaluation) -> String {
 }
 
 /// What ended frame-pointer stacks under a flag set, in samples, most frequent first.
-pub(super) struct Broke {
+pub(super) struct Broken {
     /// Reasons why stacks do not reach a root.
     pub(super) reasons: Vec<(String, u64)>,
     /// Files after whose code stacks first go wrong.
@@ -215,7 +215,7 @@ pub(super) struct Broke {
 }
 
 /// Counts what ended frame-pointer stacks under a flag set.
-pub(super) fn broke(result: &FlagSetResult) -> Broke {
+pub(super) fn broken(result: &FlagSetResult) -> Broken {
     let (mut reasons, mut files) = (BTreeMap::new(), BTreeMap::new());
     let mut samples = 0_u64;
     for program in &result.programs {
@@ -223,9 +223,9 @@ pub(super) fn broke(result: &FlagSetResult) -> Broke {
         let Some(fp) = fp else { continue };
         samples = samples.saturating_add(fp.samples);
         gather(&mut reasons, &fp.reasons);
-        gather(&mut files, &fp.broke_behind);
+        gather(&mut files, &fp.breaking_files);
     }
-    Broke { reasons: commonest(reasons), files: commonest(files), samples }
+    Broken { reasons: commonest(reasons), files: commonest(files), samples }
 }
 
 fn gather<'a>(sums: &mut BTreeMap<&'a str, u64>, more: &'a BTreeMap<String, u64>) {

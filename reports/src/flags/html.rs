@@ -1,7 +1,7 @@
 //! The report as one page that works offline: no script, no request, every name escaped by the template.
 
 use super::figures::{
-    FIGURES, Gain, SIGN, broke, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
+    FIGURES, Gain, SIGN, broken, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
     p_value, row_name, size_change, verdict, waterfall, worst,
 };
 use super::marks::{band, bytes, curves, interval, reach, scatter};
@@ -151,7 +151,7 @@ fn gains(evaluation: &Evaluation) -> Markup {
 }
 
 fn details(result: &FlagSetResult) -> Markup {
-    let (broke, looks) = (broke(result), outliers(result));
+    let (broken, looks) = (broken(result), outliers(result));
     html! {
         h2 { (row_name(result)) ": sizes, and what broke stacks" }
         div.wrap { table {
@@ -169,10 +169,10 @@ fn details(result: &FlagSetResult) -> Markup {
         (scatter(result))
         h3 { "Stacks that reach main, against the size of the chunk" }
         (curves(result))
-        @for (title, rows) in [("Why frame-pointer stacks end", &broke.reasons), ("Where they go wrong", &broke.files)] {
+        @for (title, rows) in [("Why frame-pointer stacks end", &broken.reasons), ("Where they go wrong", &broken.files)] {
             @if !rows.is_empty() {
                 h3 { (title) }
-                ul { @for (what, n) in rows { li { (shown(what)) ": " (share(*n, broke.samples)) " of the samples" } } }
+                ul { @for (what, n) in rows { li { (shown(what)) ": " (share(*n, broken.samples)) " of the samples" } } }
             }
         }
         @if !looks.is_empty() {

@@ -13,7 +13,7 @@ fn arm(text: u64, complete: u64) -> ArmResult {
         complete,
         reach_main: complete,
         reasons: BTreeMap::from([("broken: ra_not_exec".to_owned(), 1000 - complete)]),
-        broke_behind: BTreeMap::from([("libc.so.6".to_owned(), 5)]),
+        breaking_files: BTreeMap::from([("libc.so.6".to_owned(), 5)]),
         ..StrategyQuality::default()
     };
     let strategies = [("fp", complete), ("dwarf@4096", 700), ("dwarf", 999)];

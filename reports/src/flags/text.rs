@@ -1,7 +1,7 @@
 //! Plain text for a mail.
 
 use super::figures::{
-    FIGURES, Gain, SIGN, broke, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
+    FIGURES, Gain, SIGN, broken, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
     p_value, row_name, size_change, verdict, waterfall, worst,
 };
 use super::marks::{band, line, reach};
@@ -186,12 +186,12 @@ fn details(result: &FlagSetResult, out: &mut impl Write) -> io::Result<()> {
         table.row(cells);
     }
     table.write(&TABLE, out)?;
-    let broke = broke(result);
-    for (label, rows) in [("  broke", &broke.reasons), ("  behind", &broke.files)] {
+    let broken = broken(result);
+    for (label, rows) in [("  broke", &broken.reasons), ("  after", &broken.files)] {
         for (what, n) in rows {
             prose(
                 label,
-                &format!("{} in {} of the samples ({})", shown(what), share(*n, broke.samples), count(*n)),
+                &format!("{} in {} of the samples ({})", shown(what), share(*n, broken.samples), count(*n)),
                 out,
             )?;
         }

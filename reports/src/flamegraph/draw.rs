@@ -144,7 +144,7 @@ mod tests {
     /// Check that a spike of a few samples does not make a graph many screens high, and that a box and a line say what
     /// is not drawn.
     #[test]
-    fn spikes_are_cut_and_said() {
+    fn spikes_are_cut_and_reported() {
         let frame = |n: u32| FrameLabel { name: format!("f{n}"), module: String::new(), origin: Origin::Cfi };
         let stack = |n_frames: u32, samples| FoldedStack {
             comm: "prog".to_owned(),

@@ -66,7 +66,7 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
         let (right, compared) = (case.all.compared().saturating_sub(case.all.worse()), case.all.compared());
         let is_known = case.doubts.is_empty();
         tiles.push(Tile {
-            is_good: case.other_is_right(),
+            is_good: case.other_is_good(),
             what: strategy_words(other).to_owned(),
             figure: if is_known { share(right, compared) } else { "unknown".to_owned() },
             words: if is_known {

@@ -12,7 +12,7 @@ fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
 
 /// Check the text of a row with a hostile function name.
 #[test]
-fn rows_are_told() {
+fn row_as_text() {
     let explained = ExplainedRow {
         svma: 0x1139,
         place: Some("ma\x1bin+0x10".to_owned()),
@@ -41,13 +41,13 @@ as readelf      CFA=rbp+16, rbp=c-16, ra=c-8
 ";
     assert_eq!(text(|out| row(&explained, &Style::default(), out)), expected);
     let root = ExplainedRow { return_address: "undefined".to_owned(), is_signal_frame: true, ..explained };
-    let told = text(|out| row(&root, &Style::default(), out));
-    assert!(told.contains("undefined (no caller)") && told.contains("signal frame"), "{told}");
+    let output = text(|out| row(&root, &Style::default(), out));
+    assert!(output.contains("undefined (no caller)") && output.contains("signal frame"), "{output}");
 }
 
 /// Check the text of threads, and that JSON parses back to the same model.
 #[test]
-fn stacks_are_told() {
+fn threads_as_text_and_json() {
     let frame = |address, symbol: Option<&str>, found: &str| FrameOut {
         address,
         cfa: Some(0x7ffd_0000),

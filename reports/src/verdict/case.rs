@@ -52,7 +52,7 @@ impl<'a> Case<'a> {
 
     /// Whether the other strategy is good enough compared with the reference; `None` if there is none, or if the
     /// reference is in doubt.
-    pub(crate) fn other_is_right(&self) -> Option<bool> {
+    pub(crate) fn other_is_good(&self) -> Option<bool> {
         let other = self.other.filter(|_| self.doubts.is_empty())?;
         let is_right = |named: &Named| {
             let right = named.compared().saturating_sub(named.worse());
@@ -138,12 +138,12 @@ fn ends_early(case: &Case<'_>) -> Option<String> {
         "with {}, only {} of {} reach their root{mostly}",
         strategy_words(case.reference),
         share(ends.complete, ends.samples),
-        whose(named)
+        owner(named)
     ))
 }
 
 /// The owner of the stacks, in words.
-fn whose(named: &Named) -> String {
+fn owner(named: &Named) -> String {
     if named.name.is_empty() { "the stacks".to_owned() } else { format!("the stacks of {}", named.name) }
 }
 

@@ -26,8 +26,8 @@ pub(crate) const RULE: &str = "Stacks are good enough if at least 99 % reach the
 pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = vec![headline(case)];
     findings.extend(by_process(case));
-    findings.extend(how_it_differs(case));
-    findings.extend(where_it_differs(case));
+    findings.extend(kinds_of_difference(case));
+    findings.extend(places_of_difference(case));
     findings.extend(reference_ends(case));
     findings.extend(sizes(case));
     findings.push(cost(case));
@@ -71,7 +71,7 @@ fn judgement(case: &Case<'_>) -> Finding {
         return unknown(case);
     }
     let other = case.other.map(strategy_words).unwrap_or_default();
-    match (case.other_is_right(), case.chunk()) {
+    match (case.other_is_good(), case.chunk()) {
         (Some(true), _) => Finding::new(Judgement::Good).words(format!(
             "{} are enough for this workload: {} of their stacks have every frame and no wrong one.",
             capital(other),
@@ -151,7 +151,7 @@ fn by_process(case: &Case<'_>) -> Option<Finding> {
     Some(Finding::new(Judgement::Bad).words(start).list(each).words("."))
 }
 
-fn how_it_differs(case: &Case<'_>) -> Option<Finding> {
+fn kinds_of_difference(case: &Case<'_>) -> Option<Finding> {
     let kinds = [
         (Relation::LeafCallerMissing, "the caller of the sampled function is missing in"),
         (Relation::WrongFrame, "there is a wrong frame in"),
@@ -168,7 +168,7 @@ fn how_it_differs(case: &Case<'_>) -> Option<Finding> {
     (!words.is_empty()).then(|| Finding::new(Judgement::Bad).words(format!("{against}: {}.", words.join("; "))))
 }
 
-fn where_it_differs(case: &Case<'_>) -> Option<Finding> {
+fn places_of_difference(case: &Case<'_>) -> Option<Finding> {
     let agreement = case.agreement()?;
     let worst: Vec<_> = agreement.functions.iter().take(MAX_CULPRITS).collect();
     if worst.is_empty() {
@@ -217,7 +217,7 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
 
 /// How to request the chunk that is good enough, and its cost.
 pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
-    let chunk = case.chunk().filter(|_| case.other_is_right() != Some(true))?;
+    let chunk = case.chunk().filter(|_| case.other_is_good() != Some(true))?;
     let (sample, minute) = case.copied(chunk);
     let takes =
         format!(" copies {} per sample, {} per minute at this rate, before compression.", bytes(sample), bytes(minute));

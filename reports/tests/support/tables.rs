@@ -145,7 +145,7 @@ pub(crate) fn evaluation(name: &str) -> Evaluation {
         complete,
         reach_main: complete,
         reasons: counts(&[(name, 1000 - complete)]),
-        broke_behind: counts(&[(name, 5)]),
+        breaking_files: counts(&[(name, 5)]),
         ..StrategyQuality::default()
     };
     let result = |text, complete| ArmResult {

@@ -104,7 +104,7 @@ mod tests {
 
     /// Check that code which no metric covers is reported, except for a few bytes.
     #[test]
-    fn code_that_is_not_judged_is_told() {
+    fn code_that_is_not_judged_is_reported() {
         let mut survey = Survey::default();
         survey.total.code.executable = 100_000;
         (survey.total.code.ok, survey.total.code.no_cfi) = (3_400, 96_600);

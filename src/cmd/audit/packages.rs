@@ -123,8 +123,8 @@ impl Packages {
             "the tree has an RPM database, which needs the command `rpm` to read: install it, or give paths instead",
         )?;
         if !output.status.success() {
-            let said = [output.stdout, output.stderr].concat();
-            anyhow::bail!("rpm: {}", String::from_utf8_lossy(&said).trim());
+            let message = [output.stdout, output.stderr].concat();
+            anyhow::bail!("rpm: {}", String::from_utf8_lossy(&message).trim());
         }
         Ok(output.stdout)
     }

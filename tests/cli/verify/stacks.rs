@@ -37,7 +37,7 @@ fn coroutines_are_followed() {
 /// Check that coroutine stacks next to each other in one array are distinguished, switched by a few instructions of the
 /// program, as coroutine libraries do it; and that a stack that was moved is not judged.
 #[test]
-fn coroutines_in_one_mapping_are_told_apart() {
+fn coroutines_in_one_mapping_are_distinguished() {
     let source = r#"
         static char stacks[4][2048] __attribute__((aligned(16)));
         static void *here, *there[4];

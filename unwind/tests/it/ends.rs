@@ -194,7 +194,7 @@ fn a_trampoline_is_known_by_its_code() {
 /// Check that code without rows that waits in a system call is unwound to its caller, if the word at the stack pointer
 /// follows a call; but neither a new thread, whose stack begins there, nor other code without rows.
 #[test]
-fn code_behind_a_system_call_is_left_for_its_caller() {
+fn code_after_a_system_call_is_left_for_its_caller() {
     let mut program = Program::new(&[0x1110]);
     program.code.insert(0x6000, &[0x0f, 0x05, 0x85, 0xc0]);
     let from = |ip, word| {

@@ -71,7 +71,7 @@ fn knows_what_was_popped() {
 /// Check that a register saved in a red zone that was not copied is unknown: a walk that needs it ends with that
 /// reason, and one that does not continues.
 #[test]
-fn a_red_zone_that_was_not_copied_is_said_so() {
+fn a_red_zone_that_was_not_copied_is_reported() {
     for caller in [0x2004, 0x2104] {
         let (frames, stop) = unwind(0x1008, caller, false, 0);
         assert_eq!((frames, stop.class(), stop.name()), (vec![0x1008, caller], "truncated", "red_zone"));

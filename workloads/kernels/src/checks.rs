@@ -134,8 +134,8 @@ fn agent(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let stacks = |end| sum("fpprof_stacks_total", end) - sum("fpprof_stacks_total", &format!("strategy=\"fp\",{end}"));
     let (complete, broken) = (stacks("stack=\"complete\""), stacks("stack=\"broken\""));
     ensure!(complete > 100 && broken == 0, "expected complete stacks, got {complete}, and {broken} broken");
-    let said = if can_walk(expects) { "read the configuration again" } else { "goes back to what it was" };
-    ensure!(stderr.contains(said), "expected \"{said}\", got {stderr}");
+    let output = if can_walk(expects) { "read the configuration again" } else { "goes back to what it was" };
+    ensure!(stderr.contains(output), "expected \"{output}\", got {stderr}");
     Ok(stored.to_string())
 }
 
@@ -244,9 +244,9 @@ fn report(results: &Results, _: Expects) -> anyhow::Result<String> {
 
 /// Checks doctor's output: on eBPF and on waits it must match what `record` did, and else what is known of the kernel.
 fn doctor(results: &Results, expects: Expects) -> anyhow::Result<String> {
-    let said = results.succeeded("doctor")?.stdout;
+    let output = results.succeeded("doctor")?.stdout;
     let row = |name: &str| {
-        said.lines().find(|line| line.contains(name)).with_context(|| format!("no row {name:?} in:\n{said}"))
+        output.lines().find(|line| line.contains(name)).with_context(|| format!("no row {name:?} in:\n{output}"))
     };
     let is_ok = |line: &str| line.trim_start().starts_with("ok");
     let programs = row("BPF programs load")?;
@@ -269,8 +269,8 @@ fn doctor(results: &Results, expects: Expects) -> anyhow::Result<String> {
     if expects == Expects::PerfEvent {
         ensure!(programs.contains("bpf_loop"), "expected the missing helper as the reason, got: {programs}");
         ensure!(
-            said.contains("for more") && said.contains("Linux 5.17"),
-            "expected what would allow more, got:\n{said}"
+            output.contains("for more") && output.contains("Linux 5.17"),
+            "expected what would allow more, got:\n{output}"
         );
     }
     Ok(if is_ok(programs) { "eBPF" } else { "no eBPF" }.to_owned())
@@ -285,16 +285,16 @@ fn used_collector(results: &Results) -> anyhow::Result<String> {
 
 /// Checks that the default uses the expected collector, and prints one line if that is not eBPF.
 fn collector(results: &Results, expects: Expects) -> anyhow::Result<String> {
-    let said = results.succeeded("both")?.stderr;
+    let output = results.succeeded("both")?.stderr;
     let used = used_collector(results)?;
     let expected = if expects == Expects::PerfEvent { "perf_event" } else { "ebpf" };
-    ensure!(used == expected, "expected samples by {expected}, got {used}: {said}");
-    let told: Vec<&str> = said.lines().filter(|line| line.contains("perf events")).collect();
-    let expected_told = usize::from(expects == Expects::PerfEvent);
-    ensure!(told.len() == expected_told, "expected {expected_told} lines on perf events, got {}:\n{said}", told.len());
+    ensure!(used == expected, "expected samples by {expected}, got {used}: {output}");
+    let lines: Vec<&str> = output.lines().filter(|line| line.contains("perf events")).collect();
+    let n_expected = usize::from(expects == Expects::PerfEvent);
+    ensure!(lines.len() == n_expected, "expected {n_expected} lines on perf events, got {}:\n{output}", lines.len());
     ensure!(
-        told.iter().all(|line| line.contains("bpf_loop")),
-        "expected the missing helper as the reason, got:\n{said}"
+        lines.iter().all(|line| line.contains("bpf_loop")),
+        "expected the missing helper as the reason, got:\n{output}"
     );
     Ok(used)
 }
@@ -302,8 +302,8 @@ fn collector(results: &Results, expects: Expects) -> anyhow::Result<String> {
 /// Checks that without -v nothing of libbpf's own log is printed, whatever happens.
 fn quiet(results: &Results, expects: Expects) -> anyhow::Result<String> {
     for step in steps(expects) {
-        let said = results.ended(step.name)?.stderr;
-        let first = said.lines().find(|line| line.starts_with("libbpf:"));
+        let output = results.ended(step.name)?.stderr;
+        let first = output.lines().find(|line| line.starts_with("libbpf:"));
         ensure!(
             first.is_none(),
             "expected nothing of libbpf's log, got in {}: {}",
@@ -316,11 +316,11 @@ fn quiet(results: &Results, expects: Expects) -> anyhow::Result<String> {
 
 /// Checks that with perf events a request for more than 65,528 bytes of stack is reduced to that, with a message.
 fn clamp(results: &Results, _: Expects) -> anyhow::Result<String> {
-    let said = results.succeeded("dwarf")?.stderr;
+    let output = results.succeeded("dwarf")?.stderr;
     let report = results.report("dwarf", &["--strategies", "dwarf"])?;
     let mode = report.pointer("/environment/mode").and_then(Value::as_str).unwrap_or_default();
     ensure!(mode == "dwarf,65528", "expected the mode dwarf,65528, got {mode}");
-    ensure!(said.replace(',', "").contains("65528"), "expected a word on 65528 bytes, got:\n{said}");
+    ensure!(output.replace(',', "").contains("65528"), "expected a word on 65528 bytes, got:\n{output}");
     Ok("ok".to_owned())
 }
 

@@ -59,8 +59,8 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     ensure!(status.success(), "record: {status}");
     end_of(&mut storm, Duration::from_secs(60))?;
     drop(floods);
-    let said = std::io::read_to_string(storm.stderr.take().context("its stderr")?)?;
-    let made = figures(&said);
+    let output = std::io::read_to_string(storm.stderr.take().context("its stderr")?)?;
+    let made = figures(&output);
     let ((from, warm_mb, warm_cpu), (to, end_mb, end_cpu)) = warm.zip(last).context("it ended too soon")?;
     let cpu = (end_cpu - warm_cpu) / (to - from).as_secs_f64() * 100.0;
 

@@ -50,8 +50,8 @@ fn counted(place: &Place, file: &Path) -> anyhow::Result<(u64, u64)> {
     let within = if within.status.success() {
         samples(&within.stdout)?
     } else {
-        let said = words(&within.stderr);
-        ensure!(said.contains("no sample matches"), "{said}");
+        let stderr = words(&within.stderr);
+        ensure!(stderr.contains("no sample matches"), "{stderr}");
         0
     };
     Ok((all - within, all))

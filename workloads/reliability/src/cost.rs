@@ -28,9 +28,9 @@ pub(crate) fn of_fpprof(place: &Place, args: &[&str], stdout: &Path) -> anyhow::
     let mut command = place.part("cost");
     command.arg(&place.fpprof).args(args).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
     let output = command.spawn()?.wait_with_output()?;
-    let said = words(&output.stderr);
-    ensure!(output.status.success(), "fpprof {}: {said}", args.join(" "));
-    let figures = figures(&said);
+    let stderr = words(&output.stderr);
+    ensure!(output.status.success(), "fpprof {}: {stderr}", args.join(" "));
+    let figures = figures(&stderr);
     Ok(Cost { cpu_s: figures.number("cpu_s")?, peak_mb: figures.number("peak_mb")? })
 }
 

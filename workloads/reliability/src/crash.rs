@@ -14,7 +14,7 @@ pub(crate) fn kills(place: &Place) -> anyhow::Result<Found> {
     if !tested.is_good() {
         return Ok(Found::new(false, tested.words()));
     }
-    let figures = figures(&tested.said);
+    let figures = figures(&tested.output);
     let [killed, begun, opened] = [figures.text("killed")?, figures.text("begun")?, figures.text("opened")?];
     let lost = figures.number("most_lost_s")?;
     let figure =
@@ -27,7 +27,7 @@ pub(crate) fn damage(place: &Place) -> anyhow::Result<Found> {
     if !tested.is_good() {
         return Ok(Found::new(false, tested.words()));
     }
-    let figures = figures(&tested.said);
+    let figures = figures(&tested.output);
     let [cuts, flips, samples] = [figures.text("cuts")?, figures.text("flips")?, figures.text("samples")?];
     let (lost, block) = (figures.number("most_lost")?, figures.number("largest_block")?);
     let figure = format!(
@@ -52,7 +52,7 @@ pub(crate) fn faults(place: &Place) -> anyhow::Result<Found> {
     if !tested.is_good() {
         return Ok(Found::new(false, tested.words()));
     }
-    let figures = figures(&tested.said);
+    let figures = figures(&tested.output);
     let figure = format!(
         "{}; {} recordings with failing writes: {} open, {} had not begun",
         tested.words(),
@@ -73,6 +73,6 @@ pub(crate) fn balance(place: &Place) -> anyhow::Result<Found> {
     ];
     let tested = run(place, &suites, &[("FPPROF_BALANCE_ROUNDS", ROUNDS)])?;
     let last = format!("{ROUNDS} of {ROUNDS} recordings balance: ");
-    let totals: Vec<&str> = tested.said.lines().filter_map(|line| Some(line.split_once(&last)?.1)).collect();
+    let totals: Vec<&str> = tested.output.lines().filter_map(|line| Some(line.split_once(&last)?.1)).collect();
     Ok(Found::new(tested.is_good() && totals.len() == 2, format!("{}; {}", tested.words(), totals.join("; "))))
 }

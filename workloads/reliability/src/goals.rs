@@ -158,7 +158,7 @@ pub(crate) const GOALS: &[Goal] = &[
     goal(
         "S11",
         "programs that forbid others to look into them: by an ordinary user, and by root with defaults",
-        "the ordinary user is refused or told; root's recording has no stack bytes of them",
+        "the ordinary user is refused or warned; root's recording has no stack bytes of them",
         How::Measured(rights::of_closed_programs),
     ),
     goal(

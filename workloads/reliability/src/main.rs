@@ -67,7 +67,7 @@ struct Args {
     /// Be a part of a measurement: this program starts itself
     #[arg(long, hide = true)]
     part: Option<Part>,
-    /// What that part is told
+    /// The arguments of that part
     #[arg(last = true, hide = true)]
     words: Vec<OsString>,
 }

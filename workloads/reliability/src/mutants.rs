@@ -48,9 +48,9 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let n = place.sizes.mutants.to_string();
     let part = place.part("mutants").arg(&place.fpprof).arg(&n).args(&files).stderr(Stdio::piped()).spawn()?;
     let output = part.wait_with_output()?;
-    let said = words(&output.stderr);
-    ensure!(output.status.success(), "{said}");
-    let figures = figures(&said);
+    let stderr = words(&output.stderr);
+    ensure!(output.status.success(), "{stderr}");
+    let figures = figures(&stderr);
     let (crashes, slow, peak_mb) = (figures.number("crashes")?, figures.number("slow")?, figures.number("peak_mb")?);
     let figure = format!(
         "{n} damaged files of {} KB (usual, from a pipe, compressed, of a group of events), imported or exported: {} read, \
@@ -74,8 +74,8 @@ enum End {
 }
 
 /// The main function of the separate process, which has no other children.
-pub(crate) fn run(told: &[OsString]) -> anyhow::Result<()> {
-    let [fpprof, n, files @ ..] = told else { anyhow::bail!("fpprof, how many, and of what files?") };
+pub(crate) fn run(args: &[OsString]) -> anyhow::Result<()> {
+    let [fpprof, n, files @ ..] = args else { anyhow::bail!("fpprof, how many, and of what files?") };
     let n: u32 = n.to_str().context("a number")?.parse()?;
     let whole: Vec<Vec<u8>> = files.iter().map(fs::read).collect::<Result<_, _>>()?;
     let (dir, next) = (tempfile::tempdir()?, AtomicU32::new(0));
@@ -125,11 +125,11 @@ fn read_by(fpprof: &Path, command: &str, dir: &Path, number: u32, bytes: &[u8]) 
     let mut read = spawn(&mut read)?;
     let status = end_of(&mut read, LIMIT);
     let took = begun.elapsed();
-    let said = fs::read(&log).map(|bytes| words(&bytes))?;
+    let stderr = fs::read(&log).map(|bytes| words(&bytes))?;
     let end = match status.map(|status| status.code()) {
         Err(_) => End::Slow,
         // If the parsing process dies, the first process survives and reports it, so the message is searched as well.
-        Ok(_) if ["panicked", "crashed", "signal"].iter().any(|word| said.contains(word)) => End::Crashed,
+        Ok(_) if ["panicked", "crashed", "signal"].iter().any(|word| stderr.contains(word)) => End::Crashed,
         Ok(Some(0)) => End::Read,
         Ok(Some(1)) => End::Refused,
         Ok(_) => End::Crashed,
@@ -137,7 +137,7 @@ fn read_by(fpprof: &Path, command: &str, dir: &Path, number: u32, bytes: &[u8]) 
     if matches!(end, End::Crashed | End::Slow) {
         let kept = std::env::temp_dir().join(format!("fpprof-mutant-{number}"));
         fs::copy(&file, &kept)?;
-        writeln!(std::io::stderr(), "{end:?}: {}: {said}", kept.display())?;
+        writeln!(std::io::stderr(), "{end:?}: {}: {stderr}", kept.display())?;
     }
     for path in [file, out, log] {
         // There may be no output file.

@@ -42,7 +42,7 @@ pub(crate) fn compiled(source: &Path, flags: &[&str], program: &Path) -> anyhow:
     printed(Command::new("gcc").args(["-O2"]).args(flags).arg("-o").arg(program).arg(source)).map(drop)
 }
 
-pub(crate) fn tell(child: &Child, signal: Signal) -> anyhow::Result<()> {
+pub(crate) fn send_signal(child: &Child, signal: Signal) -> anyhow::Result<()> {
     Ok(kill(Pid::from_raw(i32::try_from(child.id())?), signal)?)
 }
 

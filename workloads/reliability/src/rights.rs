@@ -2,7 +2,7 @@
 
 use crate::found::Found;
 use crate::place::Place;
-use crate::process::{compiled, end_of, field, printed, spawn, tell, wait_for_samples, wait_until};
+use crate::process::{compiled, end_of, field, printed, send_signal, spawn, wait_for_samples, wait_until};
 use crate::suite::{Suite, run};
 use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
@@ -70,13 +70,13 @@ pub(crate) fn of_closed_programs(place: &Place) -> anyhow::Result<Found> {
     recorder.args(["record", "-q", "-p", &closed.id().to_string(), "-o"]).arg(&file);
     let mut recorder = spawn(&mut recorder)?;
     wait_for_samples(&file)?;
-    tell(&recorder, Signal::SIGINT)?;
+    send_signal(&recorder, Signal::SIGINT)?;
     end_of(&mut recorder, Duration::from_secs(30))?;
     let report = printed(place.fpprof().args(["report", "--json"]).arg(&file))?;
     let report: Value = serde_json::from_slice(&report)?;
     let n = |pointer: &str| report.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
     let (samples, bytes) = (n("/recorded"), n("/volume/stack_bytes"));
-    let ordinary = Suite { programs: &["--test", "host"], tests: &["what_leaves_a_recording_is_said"] };
+    let ordinary = Suite { programs: &["--test", "host"], tests: &["programs_that_leave_a_recording_are_reported"] };
     let tested = run(place, &[ordinary], &[])?;
     let figure = format!(
         "ordinary user: {}; root: {samples} samples of a program that is not dumpable, with {bytes} bytes of its stack",

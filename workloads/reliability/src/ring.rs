@@ -13,10 +13,10 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
         command
     };
     let refused = ran(&mut record("8K", "refused"))?;
-    let said = words(&refused.stderr);
-    let needed = said.split("pass -m ").nth(1).and_then(|rest| rest.split(' ').next());
+    let stderr = words(&refused.stderr);
+    let needed = stderr.split("pass -m ").nth(1).and_then(|rest| rest.split(' ').next());
     let Some(needed) = needed.filter(|_| refused.status.code() == Some(1)) else {
-        return Ok(Found::new(false, format!("{}: {said}", refused.status)));
+        return Ok(Found::new(false, format!("{}: {stderr}", refused.status)));
     };
     let file = dir.path().join("recorded");
     let status = ran(&mut record(needed, "recorded"))?.status;

@@ -56,11 +56,11 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
         sleep(Duration::from_millis(500));
     }
     ensure!(recorder.wait()?.success(), "the recorder failed");
-    let said = |mut part: Ended| -> anyhow::Result<_> {
+    let figures_of = |mut part: Ended| -> anyhow::Result<_> {
         end_of(&mut part, Duration::from_secs(60))?;
         Ok(figures(&std::io::read_to_string(part.stderr.take().context("its stderr")?)?))
     };
-    let (storm, upgrades) = (said(storm)?, said(upgrades)?);
+    let (storm, upgrades) = (figures_of(storm)?, figures_of(upgrades)?);
     let (Some(first), Some(last)) = (seen.first(), seen.last()) else { anyhow::bail!("it ended too soon") };
     let peak_mb = seen.iter().map(|seen| seen.mb).fold(0.0, f64::max);
     let growth = slope(&seen);

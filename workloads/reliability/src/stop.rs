@@ -3,7 +3,7 @@
 use crate::found::Found;
 use crate::object;
 use crate::place::Place;
-use crate::process::{spawn, tell};
+use crate::process::{send_signal, spawn};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
@@ -29,10 +29,10 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
         recorder.args(["record", "-q", "-a", "--duration", "120", "-o"]).arg(&file).stderr(Stdio::null());
         let mut recorder = spawn(&mut recorder)?;
         sleep(LONGEST.mul_f64(random.f64()));
-        tell(&recorder, Signal::SIGTERM)?;
-        let told = Instant::now();
+        send_signal(&recorder, Signal::SIGTERM)?;
+        let stopped = Instant::now();
         let status = crate::process::end_of(&mut recorder, LIMIT)?;
-        longest = longest.max(told.elapsed());
+        longest = longest.max(stopped.elapsed());
         let end = match (status.code(), status.signal()) {
             (Some(code), _) => format!("status {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or_default()),
@@ -42,8 +42,8 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let mut left = object::numbers()?;
     left.retain(|object| !before.contains(object));
     // The kernel frees objects asynchronously, and objects of other programs remain until those end.
-    let told = Instant::now();
-    while !left.is_empty() && told.elapsed() < Duration::from_secs(60) {
+    let stopped = Instant::now();
+    while !left.is_empty() && stopped.elapsed() < Duration::from_secs(60) {
         sleep(Duration::from_secs(1));
         let now = object::numbers()?;
         left.retain(|object| now.contains(object));

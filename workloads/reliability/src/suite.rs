@@ -35,8 +35,8 @@ impl Figures {
 }
 
 /// Parses the figures in the output of tests.
-pub(crate) fn figures(said: &str) -> Figures {
-    let lines = said.lines().filter_map(|line| line.strip_prefix(Figures::MARK)?.strip_prefix(' '));
+pub(crate) fn figures(output: &str) -> Figures {
+    let lines = output.lines().filter_map(|line| line.strip_prefix(Figures::MARK)?.strip_prefix(' '));
     let pairs = lines.flat_map(|line| line.split(' ').filter_map(|pair| pair.split_once('=')));
     Figures(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
@@ -48,12 +48,12 @@ pub(crate) struct Tested {
     pub(crate) asked: usize,
     pub(crate) passed: usize,
     pub(crate) others: Vec<&'static str>,
-    pub(crate) said: String,
+    pub(crate) output: String,
 }
 
 /// Runs tests to their end, and collects their figures.
 pub(crate) fn run(place: &Place, suites: &[Suite], environment: &[(&str, &str)]) -> anyhow::Result<Tested> {
-    let mut tested = Tested { asked: 0, passed: 0, others: Vec::new(), said: String::new() };
+    let mut tested = Tested { asked: 0, passed: 0, others: Vec::new(), output: String::new() };
     for suite in suites {
         let mut command = Command::new("cargo");
         command.args([
@@ -70,25 +70,25 @@ pub(crate) fn run(place: &Place, suites: &[Suite], environment: &[(&str, &str)])
         // This program was started by cargo, too; its variables must not reach the tests.
         command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_PKG_NAME");
         let output = ran(&mut command)?;
-        let said = format!("{}\n{}", words(&output.stdout), words(&output.stderr));
-        ensure!(said.contains("test result:"), "no tests were run: {said}");
+        let output = format!("{}\n{}", words(&output.stdout), words(&output.stderr));
+        ensure!(output.contains("test result:"), "no tests were run: {output}");
         let (passed, others): (Vec<&str>, Vec<&str>) =
-            suite.tests.iter().copied().partition(|name| has_passed(&said, name));
+            suite.tests.iter().copied().partition(|name| has_passed(&output, name));
         tested.asked += suite.tests.len();
         tested.passed += passed.len();
         if !others.is_empty() {
             // Their output says why they failed.
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), output.as_bytes());
         }
         tested.others.extend(others);
-        tested.said.push_str(&said);
+        tested.output.push_str(&output);
     }
     Ok(tested)
 }
 
 /// Whether a test ran, and every test with that name passed.
-fn has_passed(said: &str, name: &str) -> bool {
-    let results = said.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
+fn has_passed(output: &str, name: &str) -> bool {
+    let results = output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
     // Some test names have a suffix: `name - should panic`.
     let own_name = |path: &str| path.split(" - ").next().and_then(|path| path.rsplit("::").next()) == Some(name);
     let mut ends = results.filter(|(path, _)| own_name(path)).map(|(_, end)| end.trim_end().ends_with("ok")).peekable();

@@ -169,7 +169,7 @@ fn stubs_and_entry_points_are_no_functions() {
 
 /// Check that calls are distinguished from bytes that look like them.
 #[test]
-fn calls_are_told_from_bytes_that_look_like_them() {
+fn calls_are_distinguished_from_bytes_that_look_like_them() {
     let leaf = |code: &[u8]| function(code, &[]).leaf;
     // A call of the function itself.
     assert_eq!(leaf(&[0xe8, 0xfb, 0xff, 0xff, 0xff, 0xc3]), Some(false));
@@ -204,7 +204,7 @@ fn overlapping_entries_count_once() {
 
 /// Check that the gap before an aligned function is padding, and that other uncovered bytes are not.
 #[test]
-fn padding_is_told_from_blind_code() {
+fn padding_is_distinguished_from_code_without_information() {
     let elf =
         Elf::new().text(&[0x90; 300]).function(TEXT, 20, &[]).function(TEXT + 32, 18, &[]).function(TEXT + 200, 9, &[]);
     let code = audit(elf).tally.code;
@@ -213,7 +213,7 @@ fn padding_is_told_from_blind_code() {
 
 /// Check that the decoder detects a write to the register where the rows say it is untouched.
 #[test]
-fn writes_behind_the_rows_are_seen() {
+fn writes_against_the_rows_are_found() {
     // mov %rdi,%rbp; nop; ret, without rows for it: assembly.
     let audit = audit(Elf::new().text(&[0x48, 0x89, 0xfd, 0x90, 0xc3]).function(TEXT, 5, &[]));
     assert_eq!(audit.disassembled.unwrap().writes_untouched, 1);

@@ -174,6 +174,6 @@ impl std::io::Seek for Failing {
 
 /// Check that an I/O error is reported as one.
 #[test]
-fn read_errors_are_told() {
+fn read_errors_are_reported() {
     assert!(matches!(perf_data(Failing, Vec::new()), Err(ImportError::Read(_))));
 }

@@ -64,7 +64,7 @@ fn damaged_groups_are_counted() {
 
 /// Check that samples with branch stacks keep their callchains, and that the omission is reported.
 #[test]
-fn branch_stacks_are_left_out_and_said() {
+fn branch_stacks_are_left_out_and_reported() {
     const BRANCH_STACK: u64 = 1 << 11;
     let file = &recorded().fp;
     let mut with_branches = Vec::new();

@@ -80,7 +80,7 @@ fn compressed_bombs_are_refused() {
 
 /// Check that incomplete or invalid records in a compressed stream are reported as damage.
 #[test]
-fn compressed_rubbish_is_told() {
+fn invalid_compressed_data_is_reported() {
     let file = &recorded().compressed;
     let rubbish = with_records(file, &new_record(user::COMPRESSED, &[0xff; 64]));
     assert!(matches!(import(&rubbish), Err(ImportError::Damaged(words)) if words.contains("decompress")));

@@ -9,12 +9,12 @@ const STEPS: u64 = 160 << 20;
 #[derive(Debug)]
 pub(super) struct Meter {
     left: Cell<u64>,
-    is_spent: Cell<bool>,
+    is_exhausted: Cell<bool>,
 }
 
 impl Default for Meter {
     fn default() -> Self {
-        Self { left: Cell::new(STEPS), is_spent: Cell::new(false) }
+        Self { left: Cell::new(STEPS), is_exhausted: Cell::new(false) }
     }
 }
 
@@ -35,13 +35,13 @@ impl Meter {
 
     /// Records that something is too large, regardless of the budget.
     pub(super) fn too_much(&self) -> Stop {
-        self.is_spent.set(true);
+        self.is_exhausted.set(true);
         Stop::TooMuch
     }
 
     /// Whether anything was left out.
-    pub(super) fn is_spent(&self) -> bool {
-        self.is_spent.get()
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.is_exhausted.get()
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn decode_samples(
 }
 
 /// Calls `visit` with the process, thread and time of the samples of the payload, up to the first invalid one. Only the
-/// columns selected by [`tells_who`] are needed.
+/// columns selected by [`is_thread_column`] are needed.
 pub(crate) fn decode_who(payload: &Payload, items: u32, mut visit: impl FnMut(u32, u32, u64)) -> Option<()> {
     let mut columns = Cursors::new(payload.parts())?;
     let (mut cpus, mut threads) = (Vec::new(), Vec::new());
@@ -45,7 +45,7 @@ pub(crate) fn decode_who(payload: &Payload, items: u32, mut visit: impl FnMut(u3
 }
 
 /// Whether a column is one of those with the process, thread and time of samples.
-pub(crate) fn tells_who(column: usize) -> bool {
+pub(crate) fn is_thread_column(column: usize) -> bool {
     const WHO: [&str; 5] = ["cpu", "new_cpus", "time", "thread", "new_threads"];
     Columns::NAMES.get(column).is_some_and(|name| WHO.contains(name))
 }
@@ -84,7 +84,7 @@ struct Decoder<'a> {
     predicted: Vec<FpFrame>,
     value_bytes: u64,
     /// Whether the block has the number of bytes below the stack pointer of its chunks.
-    tells_below_sp: bool,
+    has_below_sp: bool,
     /// Number of samples up to the next one whose chunk was shortened by load shedding, and its original size.
     next_shed: Option<(u64, u32)>,
     /// Number of samples up to the next one with an interrupted stack.
@@ -98,7 +98,7 @@ impl<'a> Decoder<'a> {
         let columns = Cursors::new(payload.parts())?;
         Some(Self {
             machine,
-            tells_below_sp: !columns.below_sp.is_empty(),
+            has_below_sp: !columns.below_sp.is_empty(),
             columns,
             cpus: Vec::new(),
             threads: Vec::new(),
@@ -255,7 +255,7 @@ impl<'a> Decoder<'a> {
             return Some(());
         }
         // Before version 4, chunks begin at the stack pointer.
-        if self.tells_below_sp {
+        if self.has_below_sp {
             sample.bytes_below_sp = self.columns.below_sp.byte()?;
         }
         let start = sample.stack_start();

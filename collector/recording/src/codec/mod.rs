@@ -26,7 +26,7 @@ pub(crate) mod varint;
 mod words;
 
 pub use cfi::MAX_CFI_FRAMES;
-pub(crate) use decode::{decode_samples, decode_who, tells_who};
+pub(crate) use decode::{decode_samples, decode_who, is_thread_column};
 pub(crate) use encode::SampleEncoder;
 pub(crate) use gaps::{GapEncoder, decode_gaps};
 pub use sideband::{MAX_CGROUP_BYTES, MAX_ENVIRONMENT_BYTES, MAX_EVENT_BYTES};

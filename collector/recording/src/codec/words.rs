@@ -97,11 +97,11 @@ impl Words {
         let word = match numbers.varint()? {
             NEW_VALUE => {
                 self.last_value = literals.delta(self.last_value)?;
-                self.learn(Word::Value(self.last_value))?
+                self.remember(Word::Value(self.last_value))?
             }
             NEW_DISTANCE => {
                 let distance = literals.delta(0)?;
-                self.learn(Word::Distance(distance))?
+                self.remember(Word::Distance(distance))?
             }
             number => *self.known.get(usize::try_from(number - FIRST_NUMBER).ok()?)?,
         };
@@ -111,7 +111,7 @@ impl Words {
         })
     }
 
-    fn learn(&mut self, word: Word) -> Option<Word> {
+    fn remember(&mut self, word: Word) -> Option<Word> {
         self.known.push(word);
         (self.known.len() <= MAX_WORDS).then_some(word)
     }

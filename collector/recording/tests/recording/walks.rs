@@ -104,7 +104,7 @@ fn longest_walk_is_read_again() {
 
 /// Check that walks that cannot be represented are refused, and the recording stays valid.
 #[test]
-fn walks_that_cannot_be_told_are_refused() {
+fn walks_that_cannot_be_encoded_are_refused() {
     let mut writer = RecordingWriter::new(Vec::new(), &cfi_meta()).unwrap();
     let mut refusal = |sample: &Sample| writer.sample(sample, None).unwrap_err().to_string();
     let without_end = Sample { cfi_end: None, ..walked(3, 3, SP) };

@@ -73,7 +73,7 @@ fn registers_alone() {
 /// Check that a truncated copy has the bytes that were copied, and that frames beyond it, or in conflict with it, get
 /// no location.
 #[test]
-fn what_is_not_seen_is_not_said() {
+fn frames_beyond_the_copy_have_no_location() {
     let stack = [0, 0, SP + 0x20, 0xaaaa, 0, 0xbbbb];
     let chain = [USER, 0x1111, 0xaaaa, 0xbbbb];
     let cut = decoded(&record(&chain, SP + 0x10, &stack, 40));

@@ -71,7 +71,7 @@ fn note(owner: &[u8], kind: u32, description: &[u8]) -> Vec<u8> {
 
 /// Check that the build ID is found after other notes.
 #[test]
-fn build_id_behind_other_notes() {
+fn build_id_after_other_notes() {
     let notes = [note(b"GNU\0", 1, &[9; 16]), note(b"Xen", 3, b"xyz"), note(b"GNU\0", 3, &[1, 2, 3, 4, 5])].concat();
     let file = elf(|_| {}, &notes);
     assert_eq!(read_build_id(&file), BuildId::new(&[1, 2, 3, 4, 5]));

@@ -118,7 +118,7 @@ fn cut_rings_end() {
 
 /// Check that the process of a mapping without code can be read from its record, and that other records have none.
 #[test]
-fn mappings_without_code_are_told_apart() {
+fn mappings_without_code_are_distinguished() {
     let place = |prot: u32| {
         let place = Bytes(Vec::new()).u32(10).u32(11).u64(0x40_0000).u64(0x1000).u64(0x2000);
         inode(place).u32(prot).u32(2).text(b"//anon")

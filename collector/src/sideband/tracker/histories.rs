@@ -302,7 +302,7 @@ proptest! {
     /// Check that no live process is ever forgotten, that ended ones are, and that everything a process has mapped when
     /// it is sampled is known once it was described.
     #[test]
-    fn what_is_known_is_true(
+    fn tracked_state_matches_the_model(
         before in 0..30u8,
         about in prop_oneof![Just(About::Everything), Just(About::Process), Just(About::Command)],
         first in pauses(),

@@ -233,7 +233,7 @@ fn children_have_what_their_parent_had() {
 
 /// Check that a process that has executed a program and ended before it was described has what its events reported.
 #[test]
-fn ended_processes_have_what_was_told() {
+fn ended_processes_have_what_was_recorded() {
     let mut tracker = Tracker::new(true);
     tracker.add(10, &Seen::default());
     apply(&mut tracker, &[exec(10, 5), mmap_at(6, 10, 0x1000), exit_at(7, 10, 10)]);
@@ -243,17 +243,17 @@ fn ended_processes_have_what_was_told() {
 /// Check that an unreported mapping in the place of code is written once as no code, elsewhere not at all, and that the
 /// process then has to be described, unless it executes another program.
 #[test]
-fn untold_mappings_hide_code() {
+fn mappings_without_details_hide_code() {
     use Verdict::{Keep, Pass};
     let mut tracker = Tracker::new(false);
     tracker.add(10, &seen(10, 0));
-    let untold = |start| {
+    let range_only = |start| {
         let Sideband::Mmap(mmap) = mmap(10, start) else { unreachable!() };
         Sideband::Mmap(Mmap { prot: 0, flags: 0, ..mmap })
     };
     assert_eq!(apply(&mut tracker, &[mmap(10, 0x1000)]), [Keep]);
     assert_eq!(tracker.known_of(10), Known::All);
-    let events = [untold(0x9000), untold(0x1000), untold(0x1000), mmap(10, 0x1000)];
+    let events = [range_only(0x9000), range_only(0x1000), range_only(0x1000), mmap(10, 0x1000)];
     assert_eq!(apply(&mut tracker, &events), [Pass, Keep, Pass, Keep]);
     assert_eq!(tracker.known_of(10), Known::Some);
     assert_eq!(ranges_of(&tracker, 10), [(0x1000, 0x2000), (0x9000, 0xa000)]);
