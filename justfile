@@ -1,7 +1,10 @@
 # Every recipe of the project. `./dev RECIPE` installs what is missing first.
 
 features := "libdw,libunwind"
-fpprof := env("CARGO_TARGET_DIR", justfile_directory() / "target") / "release/fpprof"
+programs := env("CARGO_TARGET_DIR", justfile_directory() / "target") / "release"
+fpprof := programs / "fpprof"
+# Builds a program with the features that the whole workspace has in tests: nothing is compiled a second time.
+build_program := "cargo build --release --workspace --features " + features + " --bin"
 
 # List the recipes.
 default:
@@ -9,7 +12,7 @@ default:
 
 # Build everything in release.
 build:
-    cargo build --release --features {{features}}
+    {{build_program}} fpprof
 
 # Build fpprof for aarch64, in target/aarch64-unknown-linux-gnu/release.
 build-arm64:
@@ -61,7 +64,8 @@ crash:
 
 # What fpprof withstands, as one table: all goals or those named, `just reliability R8 S1`. In target/reliability/table.md.
 reliability *ARGS: build
-    cargo run --quiet --release -p fpprof-reliability -- {{ARGS}}
+    {{build_program}} fpprof-reliability
+    {{programs}}/fpprof-reliability {{ARGS}}
 
 # Fuzz each parser of foreign bytes for so many seconds, or those named: `just fuzz 600 elf recording`. In target/fuzz.
 fuzz SECONDS="60" *TARGETS: build
@@ -106,12 +110,14 @@ miri:
 
 # Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply), `overhead`, `agent` or `rules` (beside perf, lightswitch).
 bench WHAT *ARGS: build
-    cargo run --quiet --release {{ if WHAT =~ "collect|overhead|agent|rules" { "-p fpprof-bench-collect" } else { "-p fpprof-bench --features " + features } }} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
+    {{build_program}} {{ if WHAT =~ "collect|overhead|agent|rules" { "fpprof-bench-collect" } else { "fpprof-bench" } }}
+    {{programs}}/{{ if WHAT =~ "collect|overhead|agent|rules" { "fpprof-bench-collect" } else { "fpprof-bench" } }} {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
 
 # Boot other kernels in QEMU and check fpprof in each: all, or those named (5.10 6.1 6.1-64cpus 6.12 6.12-rt 7.3 arm64).
 kernels *ARGS: build
     case " {{ARGS}} " in '  ' | *' arm64 '*) {{just_executable()}} build-arm64 ;; esac
-    cargo run --quiet --release -p fpprof-kernels -- {{ARGS}}
+    {{build_program}} fpprof-kernels
+    {{programs}}/fpprof-kernels {{ARGS}}
 
 # Programs of known stacks, and 80 of many languages, under every strategy: tables in target/truth and target/verify-many.
 truth:
