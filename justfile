@@ -83,7 +83,6 @@ check:
     cargo fmt --manifest-path tests/outside/Cargo.toml --check
     clang-format --dry-run -Werror collector/src/bpf/*.c collector/src/bpf/*.h
     shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh
-    cargo check --quiet --manifest-path fuzz/Cargo.toml --workspace --target-dir target/fuzz-check
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
     RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --no-deps -p fpprof-prefetch -p fpprof-unwind -p fpprof-recording
     cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten --test viewers -- -D warnings

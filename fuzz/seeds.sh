@@ -7,7 +7,7 @@ mkdir -p "$3"
 dir=$(cd "$3" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for target in eh_frame eh_frame_hdr debug_frame sframe expression elf core_dump perf_map jitdump recording perf_data perf_pipe demangle; do
+for target in eh_frame eh_frame_hdr debug_frame sframe expression stack elf core_dump perf_map jitdump recording perf_data perf_pipe demangle; do
     mkdir -p "$dir/$target"
 done
 

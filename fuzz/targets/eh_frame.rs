@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|input: &[u8]| fpprof_fuzz::eh_frame(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fpprof_fuzz_parsers::eh_frame(input));

@@ -17,6 +17,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("collector/libbpf", &[]),
     ("collector", &["libbpf", "recording"]),
     ("analysis", &["unwind", "external", "recording"]),
+    // What the fuzzers run; nothing depends on it.
+    ("fuzz/parsers", &["analysis", "collector", "recording", "unwind"]),
+    ("fuzz/seeds", &[]),
     ("reports", &["analysis", "unwind"]),
     ("workloads", &[]),
     // Measures collectors by running them; nothing depends on it.
@@ -131,6 +134,21 @@ fn nothing_is_left_for_later() {
         for word in words {
             assert!(!text.contains(word), "{path} contains `{word}`");
         }
+    }
+}
+
+/// Check that each fuzzer's program, which nothing else builds, calls the function of its name.
+#[test]
+fn fuzzers_call_their_parsers() {
+    let (parsers, manifest) = (read("fuzz/parsers/src/lib.rs"), read("fuzz/Cargo.toml"));
+    let targets = files(&[".rs"]).into_iter().filter(|path| path.starts_with("fuzz/targets/"));
+    for path in targets {
+        let name = path.trim_start_matches("fuzz/targets/").trim_end_matches(".rs");
+        let call = format!("libfuzzer_sys::fuzz_target!(|input: &[u8]| fpprof_fuzz_parsers::{name}(input));\n");
+        assert_eq!(read(&path), format!("#![no_main]\n{call}"), "{path}");
+        assert!(manifest.contains(&format!("path = \"targets/{name}.rs\"")), "{path} is not in fuzz/Cargo.toml");
+        let words = parsers.split(|c: char| !c.is_alphanumeric() && c != '_');
+        assert!(words.into_iter().any(|word| word == name), "{path} calls a function that is not there");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Call frame information: the sections of a module, and stacks that are walked by them.
 
 use fpprof_unwind::{
-    Arch, Chunk, Fallback, Mapping, Module, ModuleId, ModuleSections, Options, Regs, Section, Space, Stack, Unwinder,
-    row_at,
+    Arch, Chunk, Fallback, Frame, FrameSource, Job, Mapping, Module, ModuleId, ModuleSections, Options, Regs, Section,
+    Space, Stack, Stacks, Unwinder, row_at,
 };
 
 /// AVMA − SVMA of the module.
@@ -49,6 +49,41 @@ pub fn expression(input: &[u8]) {
         eh_frame: section(EH_FRAME_SVMA, &entries(&[0x1000], &program)),
         ..ModuleSections::default()
     });
+}
+
+/// Options, registers, one hole, an `.eh_frame` and the stack: a walk keeps its depth limit and does not depend on its
+/// batch, and every return address is in executable memory.
+pub fn stack(input: &[u8]) {
+    let Some((&[flags, max_depth, stack_end, len, hole_at, hole_len], rest)) = input.split_first_chunk() else {
+        return;
+    };
+    let Some((registers, rest)) = rest.split_first_chunk::<{ 17 * 8 }>() else { return };
+    let mut words =
+        registers.chunks_exact(8).map(|word| word.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)));
+    let registers: [u64; 17] = std::array::from_fn(|_| words.next().unwrap_or(0));
+    let (eh_frame, bytes) = rest.split_at(rest.len().min(4 * usize::from(len)));
+    let modules =
+        vec![Module::new(ModuleSections { eh_frame: section(0x1000, eh_frame), ..ModuleSections::default() })];
+    let code = Mapping { start: 0, end: 1 << 40, executable: true, module: Some(ModuleId(0)), bias: 0 };
+    let space = Space::new(0, vec![code]);
+    let (sp, holes) = (registers[7], [(u32::from(hole_at), u32::from(hole_len))]);
+    let stack_end = (flags & 1 != 0).then(|| sp.saturating_add(8 * u64::from(stack_end)));
+    let memory = Chunk { start: sp, bytes, stack_end, holes: if flags & 2 != 0 { &holes } else { &[] } };
+    let mut unwinder = Unwinder::new(Options {
+        max_depth: max_depth.into(),
+        fallback: if flags & 4 != 0 { Fallback::FramePointer } else { Fallback::None },
+        is_leaf_guessed: flags & 8 != 0,
+        ..Options::default()
+    });
+    let (regs, mut stack, mut stacks) = (Regs::x86_64(&registers), Stack::default(), Stacks::default());
+    unwinder.unwind(&modules, &space, &regs, &memory, &mut stack);
+    assert!(stack.frames.len() <= usize::from(max_depth));
+    let is_code = |frame: &Frame| space.find(frame.lookup()).is_some_and(|mapping| mapping.executable);
+    assert!(stack.frames.iter().all(|frame| frame.source == FrameSource::Registers || is_code(frame)));
+    unwinder.unwind_batch(&modules, &vec![Job { space: &space, regs: &regs, memory }; 3], &mut stacks);
+    assert!(stacks.iter().all(|found| found.to_stack() == stack));
+    unwinder.walk_frame_pointers(&modules, &space, &regs, &memory, &mut stack);
+    assert!(stack.frames.len() <= usize::from(max_depth).max(1));
 }
 
 fn section(svma: u64, bytes: &[u8]) -> Option<Section> {

@@ -43,7 +43,7 @@ pub fn elf(input: &[u8]) {
     }
     let _ = audit::examine(Cursor::new(input), audit::AuditOptions::default());
     if let Ok(Some(lone)) = LoneModule::open(&file, Path::new("/program")) {
-        let _ = cfi::what_there_is(&lone);
+        let _ = cfi::describe_coverage(&lone);
         let _ = cfi::explain(&lone, 0x1040);
     }
     let file = written(input);

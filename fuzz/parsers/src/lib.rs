@@ -9,7 +9,7 @@ mod unwinding;
 
 pub use analysed::{jitdump, perf_map, recording};
 pub use elf::{core_dump, elf};
-pub use unwinding::{debug_frame, eh_frame, eh_frame_hdr, expression, sframe};
+pub use unwinding::{debug_frame, eh_frame, eh_frame_hdr, expression, sframe, stack};
 
 use fpprof_analysis::{import, symbols};
 use std::io::{self, Cursor};
