@@ -1,4 +1,4 @@
-// Bundles the scripts and the styles of the pages into one file each, and the licences of everything in them into another.
+// Bundles the script and the styles of the pages into one file each, and the licences of everything in them into another.
 // usage: node build.mjs [FOLDER]     default: ../assets
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
@@ -21,20 +21,19 @@ function note({ metafile }, name) {
   inputs.filter(([, { bytesInOutput }]) => bytesInOutput > 0).forEach(([path]) => used.add(path));
 }
 
-// The page of a recording, and that of a store. The library's own style is loaded by the style sheet, so that the script
-// brings none.
-for (const [name, entry] of [["page", "src/main"], ["store", "src/store/main"]]) {
-  const script = await build({
-    ...common, entryPoints: [`${entry}.js`], format: "iife", loader: { ".css": "empty" }, outfile: `${name}.js`,
-  });
-  const sheet = entry.replace("main", "style");
+// One script for the page of a recording and for that of a store. The library's own style is loaded by the style sheets,
+// so that the script brings none.
+const script = await build({
+  ...common, entryPoints: ["src/entry.js"], format: "iife", loader: { ".css": "empty" }, outfile: "page.js",
+});
+const js = script.outputFiles[0].text.trimEnd();
+if (/<\/script|<!--/i.test(js)) throw new Error("the script would end its own element");
+writeFileSync(join(out, "page.js"), js);
+writeFileSync(join(out, "page.js.sha256"), createHash("sha256").update(js).digest("base64"));
+note(script, "page.js");
+for (const [name, sheet] of [["page", "src/style"], ["store", "src/store/style"]]) {
   const style = await build({ ...common, entryPoints: [`${sheet}.css`], outfile: `${name}.css` });
-  const js = script.outputFiles[0].text.trimEnd();
-  if (/<\/script|<!--/i.test(js)) throw new Error("the script would end its own element");
-  writeFileSync(join(out, `${name}.js`), js);
   writeFileSync(join(out, `${name}.css`), style.outputFiles[0].text.trimEnd());
-  writeFileSync(join(out, `${name}.js.sha256`), createHash("sha256").update(js).digest("base64"));
-  note(script, `${name}.js`);
   note(style, `${name}.css`);
 }
 
@@ -46,5 +45,5 @@ const texts = [...packages].sort().map((name) => {
   if (!file) throw new Error(`${relative(here, folder)} has no licence text`);
   return `${name} ${version} (${license})\n\n${readFileSync(join(folder, file), "utf8").trim()}\n`;
 });
-const head = "What is bundled in the scripts and styles, beside fpprof's own code, and its licences.\n";
+const head = "What is bundled in the script and styles, beside fpprof's own code, and its licences.\n";
 writeFileSync(join(out, "LICENSES.txt"), [head, ...texts].join(`\n${"-".repeat(80)}\n\n`));

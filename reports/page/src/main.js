@@ -7,12 +7,7 @@ import { Flame, path } from "./flame.js";
 import { number, share } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-const data = read();
-const filter = new Filter(data);
-const state = { view: data.other ? "beside" : "reference", color: "origin", term: "" };
-const names = { reference: data.reference, other: data.other ?? "" };
-
-const graphs = { left: graph("flame-left"), right: graph("flame-right") };
+let data, filter, state, names, graphs;
 
 function graph(id) {
   const say = (text) => { byId("flame-details").textContent = text; };
@@ -175,11 +170,18 @@ function redrawWhenResized() {
   });
 }
 
-document.documentElement.classList.add("alive");
-fillProcesses();
-fillThreads();
-listen();
-drawCharts();
-drawFlames();
-redrawWhenResized();
-document.documentElement.dataset.ready = "yes";
+export function begin() {
+  data = read();
+  filter = new Filter(data);
+  state = { view: data.other ? "beside" : "reference", color: "origin", term: "" };
+  names = { reference: data.reference, other: data.other ?? "" };
+  graphs = { left: graph("flame-left"), right: graph("flame-right") };
+  document.documentElement.classList.add("alive");
+  fillProcesses();
+  fillThreads();
+  listen();
+  drawCharts();
+  drawFlames();
+  redrawWhenResized();
+  document.documentElement.dataset.ready = "yes";
+}

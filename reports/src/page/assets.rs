@@ -1,7 +1,8 @@
 //! The bundled script and style sheet, and the content security policy of the page.
 
-/// The script, with the libraries it uses; their licences are in `assets/LICENSES.txt`.
-pub(super) const SCRIPT: &str = include_str!("../../assets/page.js");
+/// The script of the pages of a recording and of a store, with the libraries it uses; their licences are in
+/// `assets/LICENSES.txt`.
+pub(crate) const SCRIPT: &str = include_str!("../../assets/page.js");
 
 /// SHA-256 of the script in base64: the policy allows only this script.
 const SCRIPT_HASH: &str = include_str!("../../assets/page.js.sha256");
@@ -25,7 +26,7 @@ pub(super) fn policy() -> String {
     )
 }
 
-/// The directive of the policy that allows the script.
+/// The directive of a policy that allows the script, and no other.
 pub(crate) fn script_policy() -> String {
     format!("script-src 'sha256-{SCRIPT_HASH}'")
 }

@@ -15,5 +15,5 @@ mod processes;
 mod prune;
 mod tables;
 
-pub(crate) use assets::{bundled, script_policy};
+pub(crate) use assets::{SCRIPT, bundled, script_policy};
 pub use html::{MissingDetail, html};

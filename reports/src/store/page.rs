@@ -1,14 +1,10 @@
 //! The page: one document, whose script requests everything else.
 
 use crate::escape::shown;
-use crate::page::bundled;
+use crate::page::{SCRIPT, bundled, script_policy};
 use crate::shell::{self, Head};
 use maud::{Markup, PreEscaped, html};
 
-/// The script with its libraries, whose licences are in `assets/LICENSES.txt`.
-const SCRIPT: &str = include_str!("../../assets/store.js");
-/// SHA-256 of the script in base64: the only script that the page may run.
-const SCRIPT_HASH: &str = include_str!("../../assets/store.js.sha256");
 /// The style sheet.
 const STYLE: &str = include_str!("../../assets/store.css");
 
@@ -26,8 +22,8 @@ pub struct Page {
 pub fn page(name: &str) -> Page {
     // The script sets styles of drawings, hence `unsafe-inline`, for styles only.
     let rules = format!(
-        "default-src 'none'; script-src 'sha256-{SCRIPT_HASH}'; style-src 'unsafe-inline'; connect-src 'self'; \
-         base-uri 'none'; form-action 'none'"
+        "default-src 'none'; {}; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'",
+        script_policy()
     );
     let body = html! {
         header {

@@ -197,7 +197,7 @@ async function look() {
   ({ store } = await ask("facets", "from=0&to=1"));
 }
 
-async function begin() {
+export async function begin() {
   document.documentElement.classList.add("alive");
   try {
     await look();
@@ -211,5 +211,3 @@ async function begin() {
   redrawWhenResized();
   await refresh();
 }
-
-begin();
