@@ -31,12 +31,7 @@ pub fn terminal(changes: &Changes, style: &Style, out: &mut impl Write) -> io::R
         table(&large).write(style, out)?;
         note(changes, large.len()).write(style, out)?;
     }
-    for text in &changes.warnings {
-        let mut line = Paragraph::new("  !", 4);
-        line.words(Tone::Warn, &shown(text));
-        line.write(style, out)?;
-    }
-    Ok(())
+    style.list_warnings(&changes.warnings, out)
 }
 
 fn side(label: &str, side: &Side) -> Paragraph {

@@ -4,6 +4,8 @@
 //! bytes copied, and sizes of files, memory and code, are in decimal units ([`bytes`]).
 
 use fpprof_analysis::statistics;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// `1234567` → `1,234,567`.
 pub(crate) fn count(n: u64) -> String {
@@ -31,6 +33,18 @@ pub(crate) fn processors(n: u32, model: &str) -> String {
         (n, "") => format!("{n} CPUs"),
         (n, model) => format!("{n} × {model}"),
     }
+}
+
+/// The operating system in words.
+pub(crate) fn system(kernel: &str, distribution: &str) -> String {
+    if distribution.is_empty() { format!("Linux {kernel}") } else { format!("Linux {kernel}, {distribution}") }
+}
+
+/// The counts that are not zero, most frequent first; names break ties, so that the order is deterministic.
+pub(crate) fn most_frequent<K: AsRef<str>>(counts: &BTreeMap<K, u64>) -> Vec<(&str, u64)> {
+    let mut sorted: Vec<_> = counts.iter().map(|(name, &n)| (name.as_ref(), n)).filter(|&(_, n)| n > 0).collect();
+    sorted.sort_by_key(|&(_, n)| Reverse(n));
+    sorted
 }
 
 /// Bytes with decimal prefixes and three digits: `388 B`, `4.46 kB`, `57.6 MB`.

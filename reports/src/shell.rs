@@ -1,6 +1,8 @@
 //! The frame that all HTML pages share.
 
 use crate::escape::shown;
+use crate::figures::{percent, share};
+use fpprof_analysis::experiment::StackEnds;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::io::{self, Write};
 
@@ -41,4 +43,26 @@ pub(crate) fn write(head: &Head<'_>, body: &Markup, out: &mut impl Write) -> io:
     };
     out.write_all(page.into_string().as_bytes())?;
     writeln!(out)
+}
+
+/// A bar of complete, truncated and broken stacks; the figures stand next to it.
+pub(crate) fn bar(ends: &StackEnds) -> Markup {
+    let parts = [("complete", ends.complete), ("truncated", ends.n_truncated()), ("broken", ends.n_broken())];
+    let label: Vec<String> = parts.iter().map(|(class, n)| format!("{} {class}", share(*n, ends.samples))).collect();
+    let mut x = 0.0;
+    let placed = parts.map(|(class, n)| {
+        let width = percent(n, ends.samples);
+        let start = x;
+        x += width;
+        (class, start, width)
+    });
+    html! {
+        svg.bar viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label=(label.join(", ")) {
+            @for (class, start, width) in placed {
+                @if width > 0.0 {
+                    rect class=(class) x=(format!("{start:.3}")) width=(format!("{width:.3}")) height="1" {}
+                }
+            }
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::words::{name, verdict_name};
 use crate::escape::shown;
-use crate::terminal::{Paragraph, Style, Tone};
-use fpprof_analysis::agreement::{Disagreement, Evidence, Example, ShownFrame, ShownStack};
+use crate::terminal::{Paragraph, Style, Tone, frame_line};
+use fpprof_analysis::agreement::{Disagreement, Evidence, Example, ShownStack};
 use std::io::{self, Write};
 
 pub(super) fn examples(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
@@ -51,12 +51,6 @@ fn stack(name: &str, stack: &ShownStack, against: &ShownStack, style: &Style, ou
         frame_line(frame, if is_shared { Tone::Dim } else { Tone::Warn }, style, out)?;
     }
     more(stack.n_more, out)
-}
-
-fn frame_line(frame: &ShownFrame, tone: Tone, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    let cfa = frame.cfa.map_or_else(|| format!("{:>14}", "–"), |cfa| format!("{cfa:>#14x}"));
-    let text = format!("{:#14x}  cfa {cfa}  {}", frame.address, shown(&frame.name));
-    writeln!(out, "    {}", style.paint(tone, &text))
 }
 
 fn more(n: usize, out: &mut impl Write) -> io::Result<()> {

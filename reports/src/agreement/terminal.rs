@@ -29,7 +29,7 @@ pub fn terminal(report: &Disagreement, style: &Style, out: &mut impl Write) -> i
         functions("By file", modules, *samples, MAX_FUNCTIONS, style, out)?;
     }
     examples(report, style, out)?;
-    warnings(report, style, out)
+    style.warnings(&report.warnings, out)
 }
 
 fn head(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
@@ -128,19 +128,6 @@ pub(super) fn functions(
     table.write(style, out)?;
     let n_more = list.len().saturating_sub(max);
     if n_more > 0 { writeln!(out, "  and {n_more} more") } else { Ok(()) }
-}
-
-fn warnings(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    if report.warnings.is_empty() {
-        return Ok(());
-    }
-    style.heading("Warnings", out)?;
-    for text in &report.warnings {
-        let mut line = Paragraph::new("  !", 4);
-        line.words(Tone::Warn, &shown(text));
-        line.write(style, out)?;
-    }
-    Ok(())
 }
 
 /// `dwarf in 12, open in 3`.

@@ -3,14 +3,14 @@
 
 use super::cells::{Figure, Line, ProcessLine, Sheet, StrategyLine, note_letter, shares};
 use super::link::beside;
-use super::marks::{Scale, bar, interval};
+use super::marks::{Scale, interval};
 use super::verdict::{RULE, findings, pictured};
 use super::words::{environment, method};
 use crate::escape::shown;
 use crate::figures::share;
 use crate::finding::{Finding, class, sentence, text};
 use crate::page;
-use crate::shell::{self, BASE, Head, POLICY};
+use crate::shell::{self, BASE, Head, POLICY, bar};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fpprof_analysis::experiment::Experiment;

@@ -1,36 +1,10 @@
 //! Small drawings in the table. Widths are attributes, not styles; the figures always stand next to them.
 
-use super::cells::shares;
-use crate::figures::percent;
-use fpprof_analysis::experiment::StackEnds;
 use fpprof_analysis::statistics::RatioEstimate;
 use maud::{Markup, html};
 
 /// The largest change drawn, per cent: a wider interval is cut at the edge; its figures are exact.
 const MAX_REACH: f64 = 50.0;
-
-/// A bar of complete, truncated and broken stacks.
-pub(super) fn bar(ends: &StackEnds) -> Markup {
-    let [complete, truncated, broken] = shares(ends);
-    let label = format!("{complete} complete, {truncated} truncated, {broken} broken");
-    let parts = [("complete", ends.complete), ("truncated", ends.n_truncated()), ("broken", ends.n_broken())];
-    let mut x = 0.0;
-    let placed = parts.map(|(class, n)| {
-        let width = percent(n, ends.samples);
-        let start = x;
-        x += width;
-        (class, start, width)
-    });
-    html! {
-        svg.bar viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label=(label) {
-            @for (class, start, width) in placed {
-                @if width > 0.0 {
-                    rect class=(class) x=(format!("{start:.3}")) width=(format!("{width:.3}")) height="1" {}
-                }
-            }
-        }
-    }
-}
 
 /// The common scale of a column of intervals, per cent of change; it always includes 0.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Environment and method in words, the same in every format.
 
-use crate::figures::{byte_count, processors};
+use crate::figures::{byte_count, processors, system};
 use fpprof_analysis::experiment::Experiment;
 
 /// The machine and software of the experiment as (label, text), without empty entries.
@@ -9,10 +9,7 @@ pub(super) fn environment(experiment: &Experiment) -> Vec<(&'static str, String)
     let cpus = processors(environment.cpus, &environment.cpu_model);
     let versions: Vec<_> =
         environment.versions.iter().map(|version| format!("{} {}", version.program, version.version)).collect();
-    let system = match environment.distribution.as_str() {
-        "" => format!("Linux {}", environment.kernel),
-        distribution => format!("Linux {}, {distribution}", environment.kernel),
-    };
+    let system = system(&environment.kernel, &environment.distribution);
     let memory = if environment.memory_bytes == 0 { String::new() } else { byte_count(environment.memory_bytes) };
     [
         ("date", environment.date.clone()),

@@ -1,7 +1,7 @@
 //! Figures that are the same in every format.
 
 use crate::escape::shown;
-use crate::figures::{byte_count, count, share};
+use crate::figures::{byte_count, count, most_frequent, share};
 pub(super) use fpprof_analysis::flags::change;
 use fpprof_analysis::flags::{
     ArmResult, Effect, Evaluation, FlagSetResult, FlagsQuality, FlagsVerdict, ProgramResult, StrategyQuality,
@@ -225,7 +225,8 @@ pub(super) fn broken(result: &FlagSetResult) -> Broken {
         gather(&mut reasons, &fp.reasons);
         gather(&mut files, &fp.breaking_files);
     }
-    Broken { reasons: commonest(reasons), files: commonest(files), samples }
+    let commonest = |sums| most_frequent(sums).into_iter().take(10).map(|(name, n)| (name.to_owned(), n)).collect();
+    Broken { reasons: commonest(&reasons), files: commonest(&files), samples }
 }
 
 fn gather<'a>(sums: &mut BTreeMap<&'a str, u64>, more: &'a BTreeMap<String, u64>) {
@@ -233,13 +234,6 @@ fn gather<'a>(sums: &mut BTreeMap<&'a str, u64>, more: &'a BTreeMap<String, u64>
         let sum = sums.entry(name).or_default();
         *sum = sum.saturating_add(*n);
     }
-}
-
-fn commonest(sums: BTreeMap<&str, u64>) -> Vec<(String, u64)> {
-    let mut rows: Vec<_> = sums.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
-    rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    rows.truncate(10);
-    rows
 }
 
 /// Programs that need attention, and suggestions.

@@ -2,8 +2,8 @@
 
 use crate::escape::shown;
 use crate::figures::count;
-use crate::terminal::{Paragraph, Style, Tone};
-use fpprof_analysis::oracle::{JudgedStack, Mismatch, ShownFrame, Verification};
+use crate::terminal::{Paragraph, Style, Tone, frame_line};
+use fpprof_analysis::oracle::{JudgedStack, Mismatch, Verification};
 use std::io::{self, Write};
 
 /// The most frames shown of a stack.
@@ -52,12 +52,6 @@ fn stack_lines(stack: &JudgedStack, disagreement: &Mismatch, style: &Style, out:
         frame_line(frame, if is_right { Tone::Dim } else { Tone::Bad }, style, out)?;
     }
     rest(stack.frames.len(), out)
-}
-
-fn frame_line(frame: &ShownFrame, tone: Tone, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    let cfa = frame.cfa.map_or_else(|| format!("{:>14}", "–"), |cfa| format!("{cfa:>#14x}"));
-    let text = format!("{:#14x}  cfa {cfa}  {}", frame.address, shown(&frame.name));
-    writeln!(out, "    {}", style.paint(tone, &text))
 }
 
 fn rest(n: usize, out: &mut impl Write) -> io::Result<()> {

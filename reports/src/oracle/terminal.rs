@@ -2,7 +2,7 @@
 
 use super::disagreements::disagreements;
 use crate::escape::shown;
-use crate::figures::{count, fine_share};
+use crate::figures::{count, fine_share, most_frequent};
 use crate::kernel_walks;
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::oracle::{Group, StrategyVerdicts, Verdicts, Verification};
@@ -31,7 +31,7 @@ pub fn terminal(verification: &Verification, style: &Style, out: &mut impl Write
     groups(verification, "By function", &verification.functions, style, out)?;
     culprits(verification, style, out)?;
     disagreements(verification, style, out)?;
-    warnings(verification, style, out)
+    style.warnings(&verification.warnings, out)
 }
 
 fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
@@ -116,14 +116,13 @@ fn reasons(verdicts: &StrategyVerdicts, checked: u64) -> Vec<Paragraph> {
     let classes = [("truncated", &verdicts.truncated), ("flagged", &verdicts.flagged), ("wrong", &verdicts.wrong)];
     let mut notes: Vec<Paragraph> = Vec::new();
     for (class, counts) in classes.into_iter().filter(|(_, counts)| total(counts) > 0) {
-        let mut sorted: Vec<_> = counts.iter().filter(|&(_, &n)| n > 0).collect();
-        sorted.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        let sorted = most_frequent(counts);
         let mut note = Paragraph::new("", 4);
         note.part(Tone::Dim, class);
-        for &(reason, &n) in sorted.iter().take(MAX_REASONS) {
+        for &(reason, n) in sorted.iter().take(MAX_REASONS) {
             note.part(Tone::Dim, format!("{} {} ({})", shown(reason), fine_share(n, checked), count(n)));
         }
-        let rest = sorted.iter().skip(MAX_REASONS).fold(0_u64, |sum, &(_, &n)| sum.saturating_add(n));
+        let rest = sorted.iter().skip(MAX_REASONS).fold(0_u64, |sum, &(_, n)| sum.saturating_add(n));
         if rest > 0 {
             note.part(Tone::Dim, format!("others {} ({})", fine_share(rest, checked), count(rest)));
         }
@@ -235,19 +234,6 @@ fn culprits(verification: &Verification, style: &Style, out: &mut impl Write) ->
     }
     style.heading("Causes of wrong and early ends", out)?;
     table.write(style, out)
-}
-
-fn warnings(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    if verification.warnings.is_empty() {
-        return Ok(());
-    }
-    style.heading("Warnings", out)?;
-    for text in &verification.warnings {
-        let mut line = Paragraph::new("  !", 4);
-        line.words(Tone::Warn, &shown(text));
-        line.write(style, out)?;
-    }
-    Ok(())
 }
 
 fn total(counts: &BTreeMap<String, u64>) -> u64 {

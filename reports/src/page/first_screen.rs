@@ -1,7 +1,7 @@
 //! The verdict with its four figures, the evidence for it, and how the recording was made.
 
 use crate::escape::shown;
-use crate::figures::{bytes, chunk_size, count, number, percent, processors, seconds, share};
+use crate::figures::{bytes, chunk_size, count, number, percent, processors, seconds, share, system};
 use crate::finding::{class, sentence, text};
 use crate::terminal::overhead_words;
 use crate::verdict::{Case, RULE, findings, headline, per_minute, strategy_words};
@@ -117,10 +117,7 @@ fn filtered(case: &Case<'_>) -> String {
 fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
     let summary = &case.analysis.summary;
     let environment = &summary.environment;
-    let system = match environment.distribution.as_str() {
-        "" => format!("Linux {}", environment.kernel),
-        distribution => format!("Linux {}, {distribution}", environment.kernel),
-    };
+    let system = system(&environment.kernel, &environment.distribution);
     let rate = per_minute(summary.recorded, summary.duration_s) / 60.0;
     let strategies: Vec<&str> = summary.strategies.keys().map(String::as_str).collect();
     let rows = [

@@ -1,9 +1,10 @@
 //! A section for each of the larger process names.
 
-use super::tables::{MAX_NAMES, bar, reasons};
+use super::tables::{MAX_NAMES, reasons};
 use crate::escape::shown;
 use crate::figures::{chunk_size, count, share};
 use crate::finding::text;
+use crate::shell::bar;
 use crate::verdict::{Case, Named, PERCENTS, smallest, strategy_words};
 use fpprof_analysis::accuracy::Relation;
 use maud::{Markup, html};

@@ -1,9 +1,10 @@
 //! Tables that need no script: strategies, chunk sizes, and what broke the chain.
 
 use crate::escape::shown;
-use crate::figures::{self, chunk_size, count, number, percent, share};
+use crate::figures::{self, chunk_size, count, number, share};
 use crate::finding::text;
 use crate::kernel_walks;
+use crate::shell::bar;
 use crate::verdict::{Case, Named, PERCENTS, smallest};
 use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::experiment::StackEnds;
@@ -115,28 +116,6 @@ pub(super) fn reasons(ends: &StackEnds) -> String {
     let words: Vec<String> =
         all.iter().take(4).map(|(name, n)| format!("{name} {}", share(*n, ends.samples))).collect();
     words.join(", ")
-}
-
-/// A bar of complete, truncated and broken stacks; the figures stand next to it.
-pub(super) fn bar(ends: &StackEnds) -> Markup {
-    let parts = [("complete", ends.complete), ("truncated", ends.n_truncated()), ("broken", ends.n_broken())];
-    let label: Vec<String> = parts.iter().map(|(class, n)| format!("{} {class}", share(*n, ends.samples))).collect();
-    let mut x = 0.0;
-    let placed = parts.map(|(class, n)| {
-        let width = percent(n, ends.samples);
-        let start = x;
-        x += width;
-        (class, start, width)
-    });
-    html! {
-        svg.bar viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label=(label.join(", ")) {
-            @for (class, start, width) in placed {
-                @if width > 0.0 {
-                    rect class=(class) x=(format!("{start:.3}")) width=(format!("{width:.3}")) height="1" {}
-                }
-            }
-        }
-    }
 }
 
 fn key() -> Markup {

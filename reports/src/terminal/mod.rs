@@ -6,6 +6,7 @@
 mod checks;
 mod chunks;
 mod closing;
+mod frame;
 mod overhead;
 mod paint;
 mod strategies;
@@ -19,6 +20,7 @@ pub use paint::Style;
 pub use summary::summary;
 pub use verdict::{rule, verdict};
 
+pub(crate) use frame::frame_line;
 pub(crate) use overhead::overhead_words;
 pub(crate) use paint::{Paragraph, Tone};
 pub(crate) use table::{Cell, Column, Table};

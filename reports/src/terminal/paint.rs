@@ -1,5 +1,6 @@
 //! Width, colours, and prose that wraps between its parts.
 
+use crate::escape::shown;
 use crate::figures::is_unit;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr as _;
@@ -55,6 +56,25 @@ impl Style {
     /// Writes a heading with a blank line before it.
     pub(crate) fn heading(&self, text: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "\n{}", self.paint(Tone::Strong, text))
+    }
+
+    /// Writes warnings under a heading, if there are any.
+    pub(crate) fn warnings(&self, warnings: &[String], out: &mut impl Write) -> io::Result<()> {
+        if warnings.is_empty() {
+            return Ok(());
+        }
+        self.heading("Warnings", out)?;
+        self.list_warnings(warnings, out)
+    }
+
+    /// Writes warnings.
+    pub(crate) fn list_warnings(&self, warnings: &[String], out: &mut impl Write) -> io::Result<()> {
+        for text in warnings {
+            let mut line = Paragraph::new("  !", 4);
+            line.words(Tone::Warn, &shown(text));
+            line.write(self, out)?;
+        }
+        Ok(())
     }
 }
 

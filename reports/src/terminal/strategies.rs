@@ -2,7 +2,7 @@
 
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
-use crate::figures::{self, count, percent, plural, share, stack_byte_count};
+use crate::figures::{self, count, most_frequent, percent, plural, share, stack_byte_count};
 use fpprof_analysis::kernel_walks::KernelWalks;
 use fpprof_analysis::spread::Spread;
 use fpprof_analysis::strategy::Strategy;
@@ -200,19 +200,17 @@ fn reasons(quality: &Quality) -> Vec<Paragraph> {
 }
 
 fn reason_line(class: &str, counts: &BTreeMap<String, u64>, samples: u64) -> Paragraph {
-    let mut sorted: Vec<_> = counts.iter().filter(|&(_, &n)| n > 0).collect();
-    // Most frequent first; names break ties, so that the order is deterministic.
-    sorted.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let sorted = most_frequent(counts);
     let mut note = Paragraph::new("", 4);
     note.part(Tone::Dim, class);
     let last = sorted.len().min(MAX_REASONS);
-    for (index, &(reason, &n)) in sorted.iter().take(MAX_REASONS).enumerate() {
+    for (index, &(reason, n)) in sorted.iter().take(MAX_REASONS).enumerate() {
         let comma = if index + 1 < last || sorted.len() > MAX_REASONS { "," } else { "" };
         note.part(Tone::Dim, format!("{} {} ({}){comma}", shown(reason), share(n, samples), count(n)));
     }
     let rest = sorted.get(MAX_REASONS..).unwrap_or_default();
     if !rest.is_empty() {
-        let n = rest.iter().fold(0_u64, |sum, &(_, &n)| sum.saturating_add(n));
+        let n = rest.iter().fold(0_u64, |sum, &(_, n)| sum.saturating_add(n));
         note.part(Tone::Dim, format!("{} more {} ({})", rest.len(), share(n, samples), count(n)));
     }
     note

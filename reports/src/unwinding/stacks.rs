@@ -19,16 +19,7 @@ pub fn stacks(unwound: &UnwoundCore, style: &Style, out: &mut impl Write) -> io:
     for thread in &unwound.threads {
         stack(thread, style, out)?;
     }
-    if unwound.warnings.is_empty() {
-        return Ok(());
-    }
-    style.heading("Warnings", out)?;
-    for text in &unwound.warnings {
-        let mut line = Paragraph::new("  !", 4);
-        line.words(Tone::Warn, &shown(text));
-        line.write(style, out)?;
-    }
-    Ok(())
+    style.warnings(&unwound.warnings, out)
 }
 
 fn stack(thread: &ThreadOut, style: &Style, out: &mut impl Write) -> io::Result<()> {
