@@ -24,13 +24,18 @@ pub(crate) use patient::Patient;
 /// Escapes characters that a terminal interprets, since many messages contain names of files, processes and events. A
 /// line break is kept, but the next line is indented, so that no name can forge another message.
 pub(crate) fn print_message(words: &str) {
-    // If stderr is closed, there is nowhere to report the error.
-    let _ = writeln!(io::stderr().lock(), "{}", lines(words, "\n  "));
+    print_drawn(&lines(words, "\n  "));
 }
 
 /// Prints text already formatted for a terminal, with escaped names and colours.
 pub(crate) fn print_drawn(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    draw(&format!("{text}\n"));
+}
+
+/// Prints text and control sequences to stderr as they are.
+pub(crate) fn draw(text: &str) {
+    // If stderr is closed, there is nowhere to report the error.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// `words` with characters that a terminal interprets escaped, and lines separated by `between`.

@@ -1,9 +1,9 @@
 //! The progress line on the terminal while a recording runs.
 
-use crate::output::print_message;
+use crate::output::{draw, print_message};
 use crate::values::mode_name;
 use fpprof_collector::{ModeChoice, Progress, Update};
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
 
 /// Describes the chosen mode and why it was chosen.
 pub(crate) fn mode_choice(ModeChoice { mode, why }: &ModeChoice) -> String {
@@ -44,15 +44,14 @@ impl Line {
         let rate = if seconds > 0.0 { now.bytes_written as f64 / 1e6 / seconds } else { 0.0 };
         let gone = now.lost.saturating_add(now.dropped);
         let line = format!("{seconds:7.1} s  {} samples  {gone} lost  {rate:.2} MB/s", now.samples);
-        // If stderr is closed, there is nowhere to report the error.
-        let _ = write!(io::stderr().lock(), "\r\x1b[K{line}");
+        draw(&format!("\r\x1b[K{line}"));
         self.is_dirty = true;
     }
 
     /// Erases the line.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.is_dirty) {
-            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+            draw("\r\x1b[K");
         }
     }
 }

@@ -3,10 +3,11 @@
 use super::packages::Packages;
 use super::root::{Root, open_regular};
 use super::walk::Files;
+use crate::output::draw;
 use anyhow::Context as _;
 use fpprof_analysis::audit::{AuditOptions, FileAudit, Refusal, Survey, examine};
 use std::collections::HashSet;
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -173,14 +174,13 @@ impl Progress {
         if self.last.is_some_and(|last| last.elapsed() >= PROGRESS) {
             self.last = Some(Instant::now());
             self.is_shown = true;
-            // If stderr is closed, there is nowhere to report the error.
-            let _ = write!(io::stderr(), "\raudit: {} of {} {}\x1b[K", self.done, self.n, self.what);
+            draw(&format!("\raudit: {} of {} {}\x1b[K", self.done, self.n, self.what));
         }
     }
 
     fn end(&mut self) {
         if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            draw("\r\x1b[K");
         }
     }
 }
