@@ -22,9 +22,19 @@ use std::io::Write;
 ///
 /// # Errors
 /// See [`Error`]; in all cases the target has not been touched, except by a command that could not be executed.
-pub fn record<W: Write>(
+pub fn record(
     request: &Request,
-    sink: W,
+    mut sink: impl Write,
+    stop: &StopFlag,
+    update: &mut dyn FnMut(Update<'_>),
+) -> Result<Outcome, Error> {
+    record_to(request, &mut sink, stop, update)
+}
+
+/// [`record`], compiled once.
+fn record_to(
+    request: &Request,
+    sink: &mut dyn Write,
     stop: &StopFlag,
     update: &mut dyn FnMut(Update<'_>),
 ) -> Result<Outcome, Error> {
