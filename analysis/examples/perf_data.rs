@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: perf_data PERF_DATA")?;
     let open = || File::open(&path).map(BufReader::new);
     let files = FileModules::new();
-    let stacks = fold_perf_data(perf_events(open()?)?, open()?, &Options::new(&files))?;
+    let stacks = fold_perf_data(perf_events(&mut open()?)?, &mut open()?, &Options::new(&files))?;
     for stack in &stacks.folded.stacks {
         let frames = stack.frames.iter().filter_map(|&frame| stacks.folded.frames.get(frame as usize));
         let names: Vec<&str> = frames.map(|frame| frame.name.as_str()).collect();

@@ -13,7 +13,7 @@ use crate::listed::Listed;
 use crate::modules::Resolver;
 use crate::profile::{Profile, Profiles};
 use crate::quality::QualityCounter;
-use crate::replay::{Collect, Recorded, Replay, Seen};
+use crate::replay::{Collect, Input, Recorded, Replay, Seen};
 use crate::strategy::Strategy;
 use crate::summarise::{lost_in_the_end, summarise};
 use crate::summary::Summary;
@@ -24,7 +24,6 @@ use fpprof_recording::model::{Meta, Sample};
 use fpprof_unwind::Fallback;
 use stacks::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -101,7 +100,7 @@ pub struct Analysis {
 /// [`Error::Strategy`] for a strategy that the recording does not support, [`Error::StrategyTwice`],
 /// [`Error::Recording`] if the file cannot be read. Damage of the file, missing modules and broken stacks are not
 /// errors but part of the result.
-pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Options<'_>) -> Result<Analysis, Error> {
+pub fn analyse(recording: &mut Recording<dyn Input + '_>, options: &Options<'_>) -> Result<Analysis, Error> {
     let strategies = checked_strategies(recording.meta(), options)?;
     let names: Vec<String> = strategies.iter().map(Strategy::to_string).collect();
     let recorded = Recorded::read(recording, options.event.as_deref())?.only(options.filter.clone());

@@ -6,12 +6,11 @@
 use crate::Error;
 use crate::address_space::{CommIx, Place, ProcessIx, Timeline};
 use crate::fold::shown_comm;
-use crate::replay::{Recorded, Seen};
+use crate::replay::{Input, Recorded, Seen};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Sample;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
-use std::io::{Read, Seek};
 
 /// The most processes listed individually; others are merged by name. The same limit holds for names.
 pub(crate) const MAX_LISTED: usize = 1000;
@@ -51,7 +50,7 @@ impl<'a> Listed<'a> {
     ///
     /// # Errors
     /// [`Error::Recording`] if the file cannot be read.
-    pub(crate) fn read<R: Read + Seek>(recording: &mut Recording<R>, recorded: &'a Recorded) -> Result<Self, Error> {
+    pub(crate) fn read(recording: &mut Recording<dyn Input + '_>, recorded: &'a Recorded) -> Result<Self, Error> {
         let Recorded { timeline, selection, .. } = recorded;
         let mut samples: FxHashMap<Who, u64> = FxHashMap::default();
         let mut sample = Sample::default();

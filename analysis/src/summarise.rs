@@ -3,6 +3,7 @@
 use crate::events::Selection;
 use crate::folded::Unit;
 use crate::overhead::{Overhead, Setting, Ticks};
+use crate::replay::Input;
 use crate::summary::{Cost, Environment, Filtered, Summary, Volume, Waits, lost_by_cause};
 use crate::totals::Totals;
 use fpprof_recording::model::{
@@ -11,13 +12,12 @@ use fpprof_recording::model::{
 };
 use fpprof_recording::{Recording, balance};
 use std::collections::BTreeMap;
-use std::io::{Read, Seek};
 
 /// Everything that does not need stacks: balance, volume, cost, environment, how it ended.
 ///
 /// `strategies`, `processes`, `chunk_sizes`, `agreements` and `hottest` of the result are empty; `warnings` has only
 /// those about the balance.
-pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals, selection: &Selection) -> Summary {
+pub(crate) fn summarise(recording: &Recording<dyn Input + '_>, totals: &Totals, selection: &Selection) -> Summary {
     let is_blocked = selection.unit() == Unit::BlockedNs;
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
     let is_imported = meta.collector == Collector::Imported;
@@ -79,8 +79,8 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
 }
 
 /// Total losses of each CPU in the kernel, and the end of the recording as far as it is known.
-pub(crate) fn lost_in_the_end<R: Read + Seek>(
-    recording: &Recording<R>,
+pub(crate) fn lost_in_the_end(
+    recording: &Recording<dyn Input + '_>,
     totals: &Totals,
     selection: &Selection,
 ) -> (Vec<(u32, u64)>, u64) {
@@ -90,7 +90,7 @@ pub(crate) fn lost_in_the_end<R: Read + Seek>(
 }
 
 /// Time of the end; 0 if the file lacks it.
-fn end_ns<R: Read + Seek>(recording: &Recording<R>) -> u64 {
+fn end_ns(recording: &Recording<dyn Input + '_>) -> u64 {
     let checkpoint = recording.checkpoint().map(|checkpoint| checkpoint.time_ns);
     recording.end().map(|end| end.time_ns).or(checkpoint).unwrap_or(0)
 }

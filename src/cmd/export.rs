@@ -132,14 +132,14 @@ fn of_perf(Args { source, format, .. }: &Args, strategies: Vec<Strategy>) -> any
         return Err(Usage(words.to_owned()).into());
     }
     // Only the headers of samples are read here.
-    let events = perf_events(BufReader::with_capacity(EVENT_BYTES, positioned()?));
+    let events = perf_events(&mut BufReader::with_capacity(EVENT_BYTES, positioned()?));
     let events = events.with_context(context)?;
     let modules = source.modules();
     let mut options = source.options(&modules, &events.0);
     options.strategies = strategies;
     options.profiles = format.profiles();
-    let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
-    let stacks = fold_perf_data(events, samples, &options).with_context(context)?;
+    let mut samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
+    let stacks = fold_perf_data(events, &mut samples, &options).with_context(context)?;
     import::print_imported(&stacks.imported);
     stacks.warnings.iter().for_each(|warning| print_message(&format!("warning  {warning}")));
     Ok(stacks)

@@ -10,7 +10,7 @@ use crate::analyse::check_filter;
 use crate::filter::Filter;
 use crate::fold::Where;
 use crate::modules::{ModuleTable, Resolver};
-use crate::replay::Recorded;
+use crate::replay::{Input, Recorded};
 use crate::shown_frame::ShownFrame;
 use crate::strategy::Strategy;
 use crate::symbols::{Detail, Symbolizer};
@@ -18,7 +18,6 @@ use fpprof_recording::Recording;
 use fpprof_unwind::{ModuleId, Modules as _, StopReason, row_at};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
 
 /// The row that a frame-pointer walk assumes for every instruction of x86-64.
@@ -50,8 +49,8 @@ pub struct AgreementOptions<'a> {
 /// # Errors
 /// [`Error::Strategy`] for a strategy that the recording does not support, [`Error::StrategyTwice`],
 /// [`Error::Recording`] if the file cannot be read, [`Error::NoneMatch`].
-pub fn disagreement<R: Read + Seek + Send>(
-    recording: &mut Recording<R>,
+pub fn disagreement(
+    recording: &mut Recording<dyn Input + '_>,
     options: &AgreementOptions<'_>,
 ) -> Result<Disagreement, Error> {
     let strategies = [options.reference, options.other];

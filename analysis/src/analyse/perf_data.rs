@@ -9,10 +9,9 @@ use crate::folded::Folded;
 use crate::import::{ImportError, Imported, PerfSamples};
 use crate::listed::Listed;
 use crate::profile::Profile;
-use crate::replay::Recorded;
+use crate::replay::{Input, Recorded};
 use crate::strategy::Strategy;
 use fpprof_recording::model::Meta;
-use std::io::{Read, Seek};
 use std::time::Duration;
 
 /// The stacks of a perf.data file.
@@ -37,9 +36,9 @@ pub struct PerfStacks {
 /// # Errors
 /// [`Error::PerfData`] if the file is not a perf.data file, is damaged or has no samples, [`Error::Strategy`] for a
 /// strategy that its samples do not support.
-pub fn fold_perf_data<R: Read + Seek + Send>(
+pub fn fold_perf_data(
     (meta, timeline): (Meta, Timeline),
-    samples: R,
+    samples: &mut dyn Input,
     options: &Options<'_>,
 ) -> Result<PerfStacks, Error> {
     let recorded = Recorded::new(meta, timeline, options.event.as_deref())?.only(options.filter.clone());

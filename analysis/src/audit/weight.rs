@@ -5,12 +5,12 @@ use super::model::{Class, FileAudit, class_at};
 use crate::Error;
 use crate::address_space::FileIx;
 use crate::modules::{Location, ModuleTable, Resolver};
-use crate::replay::{Collect, Recorded, Seen};
+use crate::replay::{Collect, Input, Recorded, Seen};
 use crate::strategy::Strategy;
 use fpprof_recording::Recording;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::io::{Cursor, Read, Seek};
+use std::io::Cursor;
 use std::num::NonZeroUsize;
 use std::ops::AddAssign;
 
@@ -88,8 +88,8 @@ impl Collect for Leaves {
 ///
 /// # Errors
 /// [`Error::Recording`] if the recording cannot be read.
-pub fn weigh<R: Read + Seek + Send>(
-    recording: &mut Recording<R>,
+pub fn weigh(
+    recording: &mut Recording<dyn Input + '_>,
     resolver: &dyn Resolver,
     n_threads: NonZeroUsize,
 ) -> Result<Weighed, Error> {

@@ -4,7 +4,7 @@ use super::error::ImportError;
 use super::perf_data::{Import, Imported, Sink};
 use super::records::Records;
 use crate::address_space::{Builder, Timeline};
-use crate::replay::Block;
+use crate::replay::{Block, Input};
 use fpprof_recording::model::{Meta, Sample, Sideband};
 use std::io::{Read, Seek};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 256 << 10;
 ///
 /// # Errors
 /// Those of [`perf_data`](super::perf_data).
-pub fn perf_events<R: Read + Seek>(input: R) -> Result<(Meta, Timeline), ImportError> {
+pub fn perf_events(input: &mut dyn Input) -> Result<(Meta, Timeline), ImportError> {
     struct Events(Builder);
     impl Sink for Events {
         fn sample(&mut self, _: &Import, _: &mut Sample) -> Result<(), ImportError> {

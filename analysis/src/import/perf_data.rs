@@ -8,6 +8,7 @@ use super::events::Events;
 use super::file::{FileHeader, is_pipe};
 use super::records::{Head, Records, SAMPLE, user, user_name};
 use super::rounds::Rounds;
+use crate::replay::Input;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{
     Arch, CpuCounters, End, EndReason, KernelSymbol, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss,
@@ -43,22 +44,24 @@ pub struct Imported {
 ///
 /// # Errors
 /// [`ImportError`]: the file has another format, is damaged, of another machine, or without samples.
-pub fn perf_data<R: Read + Seek, W: Write>(input: R, output: W) -> Result<Imported, ImportError> {
+pub fn perf_data(mut input: impl Input, mut output: impl Write) -> Result<Imported, ImportError> {
+    let input: &mut dyn Input = &mut input;
     let (import, records) = Import::of_file(input)?;
-    import.write(records, output)
+    import.write(records, &mut output)
 }
 
 /// Converts the output of `perf record -o -`.
 ///
 /// # Errors
 /// Those of [`perf_data`].
-pub fn perf_pipe<R: Read, W: Write>(mut input: R, output: W) -> Result<Imported, ImportError> {
+pub fn perf_pipe(mut input: impl Read, mut output: impl Write) -> Result<Imported, ImportError> {
+    let mut input: &mut dyn Read = &mut input;
     let mut first = Vec::new();
-    input.by_ref().take(16).read_to_end(&mut first).map_err(ImportError::Read)?;
+    (&mut input).take(16).read_to_end(&mut first).map_err(ImportError::Read)?;
     if !is_pipe(&first)? {
         return Err(ImportError::Damaged("it is not the output of `perf record -o -`, or its header is corrupt"));
     }
-    Import::default().write(Records::new(input, true), output)
+    Import::default().write(Records::new(input, true), &mut output)
 }
 
 /// Counts per event and CPU, as the samples of a recording have them.
@@ -153,7 +156,7 @@ impl Import {
     }
 
     /// Writes a recording from the records.
-    fn write<R: Read, W: Write>(mut self, mut records: Records<R>, output: W) -> Result<Imported, ImportError> {
+    fn write<R: Read>(mut self, mut records: Records<R>, output: &mut dyn Write) -> Result<Imported, ImportError> {
         let mut output = Output::Waiting(Some(output), Vec::new());
         while self.step(&mut records, &mut output)? {}
         match output {

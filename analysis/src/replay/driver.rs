@@ -1,7 +1,7 @@
 //! Reads, unwinds and collects samples on several threads.
 
 use super::spaces::{PlacedSpace, Spaces};
-use super::{Collect, Seen};
+use super::{Collect, Input, Seen};
 use crate::address_space::{Place, SpaceKey, Timeline};
 use crate::events::Selection;
 use crate::kernel_walks::KernelWalks;
@@ -12,7 +12,6 @@ use fpprof_recording::{Error, Recording, SampleBlock};
 use fpprof_unwind::{SharedRules, StackRef};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -75,9 +74,9 @@ impl Replay<'_> {
     ///
     /// # Errors
     /// [`Error::Read`] or [`Error::Changed`] if the recording cannot be read.
-    pub fn run<R: Read + Seek + Send, C: Collect>(
+    pub fn run<C: Collect>(
         &self,
-        recording: &mut Recording<R>,
+        recording: &mut Recording<dyn Input + '_>,
         n_threads: NonZeroUsize,
         make: impl Fn() -> C + Sync,
     ) -> Result<Replayed<C>, Error> {

@@ -6,10 +6,12 @@
 
 mod collect;
 mod driver;
+mod input;
 mod recorded;
 mod spaces;
 
 pub use collect::{Collect, Seen};
 pub use driver::{Block, Replay, Replayed};
+pub use input::Input;
 pub use recorded::Recorded;
 pub use spaces::{PlacedModule, PlacedSpace, Spaces};

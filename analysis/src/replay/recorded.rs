@@ -1,6 +1,6 @@
 //! The contents of a recording other than its samples.
 
-use super::Replay;
+use super::{Input, Replay};
 use crate::Error;
 use crate::address_space::{Builder, Sampled, Timeline};
 use crate::events::Selection;
@@ -9,7 +9,6 @@ use crate::modules::{ModuleTable, Resolver};
 use crate::strategy::Strategy;
 use fpprof_recording::Recording;
 use fpprof_recording::model::{Arch, Meta};
-use std::io::{Read, Seek};
 
 /// The contents of a recording other than its samples, and which samples are selected: the start of every [`Replay`].
 #[derive(Debug)]
@@ -36,7 +35,7 @@ impl Recorded {
     ///
     /// # Errors
     /// [`Error::Recording`] if the file cannot be read, [`Error::NoSuchEvent`].
-    pub fn read<R: Read + Seek>(recording: &mut Recording<R>, event: Option<&str>) -> Result<Self, Error> {
+    pub fn read(recording: &mut Recording<dyn Input + '_>, event: Option<&str>) -> Result<Self, Error> {
         let mut sampled = Sampled::default();
         recording.sampled(|pid, tid, time_ns| sampled.add(pid, tid, time_ns))?;
         let mut builder = Builder::of_recording(sampled);

@@ -14,8 +14,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 ///
 /// Read the sideband first and then the samples: the mapping a sample needs may come after it in the file.
 #[derive(Debug)]
-pub struct Recording<R> {
-    source: R,
+pub struct Recording<R: ?Sized> {
     meta: Meta,
     end: Option<End>,
     checkpoint: Option<Checkpoint>,
@@ -23,6 +22,8 @@ pub struct Recording<R> {
     damage: Damage,
     malformed: BTreeSet<u32>,
     file_bytes: u64,
+    /// Last, so that a reference converts to one of `Recording<dyn Trait>`.
+    source: R,
 }
 
 impl<R: Read + Seek> Recording<R> {
@@ -44,9 +45,11 @@ impl<R: Read + Seek> Recording<R> {
         let end = read_last(&mut source, &blocks, Kind::End, "end")?;
         let checkpoint = read_last(&mut source, &blocks, Kind::Checkpoint, "checkpoint")?;
         let meta = from_json("description", &meta)?;
-        Ok(Self { source, meta, end, checkpoint, blocks, damage, malformed: BTreeSet::new(), file_bytes: scan.len })
+        Ok(Self { meta, end, checkpoint, blocks, damage, malformed: BTreeSet::new(), file_bytes: scan.len, source })
     }
+}
 
+impl<R: Read + Seek + ?Sized> Recording<R> {
     /// Options and environment of the recording.
     #[must_use]
     pub fn meta(&self) -> &Meta {
@@ -243,7 +246,7 @@ fn check_and_scan<R: Read + Seek>(source: &mut R) -> Result<Scan, Error> {
     Ok(scan)
 }
 
-fn read_up_to(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+fn read_up_to(source: &mut (impl Read + ?Sized), bytes: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) {
         match source.read(rest) {
@@ -286,7 +289,7 @@ fn from_json<T: serde::de::DeserializeOwned>(what: &'static str, json: &[u8]) ->
 }
 
 /// The payload as stored; fails if its checksum is not that when the file was opened.
-fn read_stored<R: Read + Seek>(source: &mut R, found: &Found) -> Result<Vec<u8>, Error> {
+fn read_stored<R: Read + Seek + ?Sized>(source: &mut R, found: &Found) -> Result<Vec<u8>, Error> {
     source.seek(SeekFrom::Start(found.offset + HEADER_BYTES as u64)).map_err(Error::Read)?;
     let mut stored = vec![0; usize::try_from(found.header.stored_len).unwrap_or(0)];
     let len = read_up_to(source, &mut stored).map_err(Error::Read)?;

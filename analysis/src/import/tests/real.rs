@@ -198,7 +198,7 @@ fn samples_in_place_are_those_of_the_recording() {
         }
         assert!(found == samples, "{kind}");
         assert_eq!(in_place.finish().unwrap(), imported, "{kind}");
-        let (meta, timeline) = perf_events(Cursor::new(bytes)).unwrap();
+        let (meta, timeline) = perf_events(&mut Cursor::new(bytes)).unwrap();
         let mut builder = Builder::default();
         events.iter().for_each(|event| builder.add(event));
         assert_eq!(timeline.files(), builder.finish().files(), "{kind}");
