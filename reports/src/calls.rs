@@ -15,7 +15,7 @@ const INDENT: usize = 10;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn terminal(calls: &Calls, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn terminal(calls: &Calls, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut line = Paragraph::new("function", INDENT);
     line.part(Tone::Strong, shown(&calls.function)).part(Tone::Dim, format!("· {}", shown(&calls.modules.join(", "))));
     line.write(style, out)?;
@@ -28,7 +28,7 @@ pub fn terminal(calls: &Calls, style: &Style, out: &mut impl Write) -> io::Resul
     list("Callees", &calls.callees, calls, style, out)
 }
 
-fn list(heading: &str, listed: &[Call], calls: &Calls, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn list(heading: &str, listed: &[Call], calls: &Calls, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading(&format!("{heading} (shares of the function's total)"), out)?;
     if listed.is_empty() {
         return writeln!(out, "  none");

@@ -17,7 +17,7 @@ const INDENT: usize = 10;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn terminal(changes: &Changes, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn terminal(changes: &Changes, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     side("before", &changes.before).write(style, out)?;
     side("after", &changes.after).write(style, out)?;
     let is_large = |change: &&Change| {

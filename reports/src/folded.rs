@@ -28,7 +28,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails; `InvalidData` for a stack with a frame that is not in [`Folded::frames`].
-pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
+pub fn write(folded: &Folded, out: &mut dyn Write) -> io::Result<()> {
     let names = names(folded, whole);
     let mut lines: Vec<(String, u64)> = Vec::with_capacity(folded.stacks.len());
     for stack in &folded.stacks {

@@ -13,7 +13,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
+pub fn summary(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Versioned<'a> {
         schema_version: u32,
@@ -30,7 +30,7 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
 ///
 /// # Errors
 /// If the writer fails, and `InvalidData` for a map whose keys are not strings.
-pub fn value(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+pub fn value(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(&mut *out, Harmless(PrettyFormatter::new()));
     value.serialize(&mut serializer)?;
     writeln!(out)

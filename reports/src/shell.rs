@@ -26,7 +26,7 @@ pub(crate) struct Head<'a> {
 ///
 /// # Errors
 /// If the writer fails.
-pub(crate) fn write(head: &Head<'_>, body: &Markup, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write(head: &Head<'_>, body: &Markup, out: &mut dyn Write) -> io::Result<()> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {

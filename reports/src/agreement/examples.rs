@@ -6,7 +6,7 @@ use crate::terminal::{Paragraph, Style, Tone, frame_line};
 use fpprof_analysis::agreement::{Disagreement, Evidence, Example, ShownStack};
 use std::io::{self, Write};
 
-pub(super) fn examples(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn examples(report: &Disagreement, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for reason in &report.reasons {
         for example in &reason.examples {
             // The time format of `perf script`.
@@ -19,7 +19,7 @@ pub(super) fn examples(report: &Disagreement, style: &Style, out: &mut impl Writ
     Ok(())
 }
 
-fn one(report: &Disagreement, example: &Example, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn one(report: &Disagreement, example: &Example, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut line = Paragraph::new("  at", 8);
     line.part(Tone::Strong, shown(&example.place)).part(Tone::Dim, format!("frame {}", example.frame));
     line.write(style, out)?;
@@ -43,7 +43,7 @@ fn one(report: &Disagreement, example: &Example, style: &Style, out: &mut impl W
     stack(&report.agreement.other, &example.other, &example.reference, style, out)
 }
 
-fn stack(name: &str, stack: &ShownStack, against: &ShownStack, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn stack(name: &str, stack: &ShownStack, against: &ShownStack, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  {} {}", style.paint(Tone::Strong, &shown(name)), shown(&stack.end))?;
     more(stack.n_before, out)?;
     for frame in &stack.frames {
@@ -53,7 +53,7 @@ fn stack(name: &str, stack: &ShownStack, against: &ShownStack, style: &Style, ou
     more(stack.n_more, out)
 }
 
-fn more(n: usize, out: &mut impl Write) -> io::Result<()> {
+fn more(n: usize, out: &mut dyn Write) -> io::Result<()> {
     if n > 0 { writeln!(out, "    … {n} more") } else { Ok(()) }
 }
 

@@ -17,7 +17,7 @@ const MAX_FUNCTIONS: usize = 8;
 
 /// Writes how each strategy compares with the best reference, and after which files and functions frame-pointer stacks
 /// first differ from it.
-pub(crate) fn pairs(agreements: &[Agreement], style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn pairs(agreements: &[Agreement], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Some(best) = agreements.first().map(|pair| &pair.reference) else { return Ok(()) };
     style.heading("Agreement of strategies, by return address and frame address", out)?;
     let is_shown = |pair: &&Agreement| agreements.len() <= MAX_PAIRS || pair.reference == *best;
@@ -68,7 +68,7 @@ fn table(pairs: &[&Agreement]) -> Table {
     table
 }
 
-fn breaking_functions(pair: &Agreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn breaking_functions(pair: &Agreement, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let (other, reference) = (shown(&pair.other), shown(&pair.reference));
     let title = format!("Where {other} misses the caller that {reference} finds, by file");
     functions(&title, &pair.modules, pair.samples, MAX_FILES, style, out)?;

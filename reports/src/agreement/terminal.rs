@@ -20,7 +20,7 @@ const MAX_FUNCTIONS: usize = 12;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn terminal(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn terminal(report: &Disagreement, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     head(report, style, out)?;
     reasons(report, style, out)?;
     let Agreement { functions: list, modules, samples, .. } = &report.agreement;
@@ -32,7 +32,7 @@ pub fn terminal(report: &Disagreement, style: &Style, out: &mut impl Write) -> i
     style.warnings(&report.warnings, out)
 }
 
-fn head(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn head(report: &Disagreement, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let agreement = &report.agreement;
     let mut line = Paragraph::new("compared", INDENT);
     line.part(Tone::Strong, format!("{} with {}", shown(&agreement.other), shown(&agreement.reference)));
@@ -69,7 +69,7 @@ fn head(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Resul
     line.write(style, out)
 }
 
-fn reasons(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn reasons(report: &Disagreement, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading("By relation and by how the stacks end", out)?;
     let mut table = Table::new(vec![
         Column::left(""),
@@ -99,7 +99,7 @@ pub(super) fn functions(
     samples: u64,
     max: usize,
     style: &Style,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
     if list.is_empty() {
         return Ok(());

@@ -31,7 +31,7 @@ pub struct Audited {
 ///
 /// # Errors
 /// If the writer fails.
-pub fn html(survey: &Survey, audited: &Audited, out: &mut impl Write) -> io::Result<()> {
+pub fn html(survey: &Survey, audited: &Audited, out: &mut dyn Write) -> io::Result<()> {
     let title = &audited.what;
     let body = html! {
         header {

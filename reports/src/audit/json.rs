@@ -29,7 +29,7 @@ struct Document<'s> {
 ///
 /// # Errors
 /// If the writer fails.
-pub fn json(survey: &Survey, out: &mut impl Write) -> io::Result<()> {
+pub fn json(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     let mut packages_by_habit = BTreeMap::new();
     for package in &survey.packages {
         *packages_by_habit.entry(usage_key(FpUsage::of(&package.tally))).or_default() += 1;

@@ -19,7 +19,7 @@ const INDENT: usize = 10;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn text(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn text(survey: &Survey, listing: Listing, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if survey.looked_at > 0 || survey.weighed.is_none() {
         audited(survey, style, out)?;
     }
@@ -45,7 +45,7 @@ pub fn text(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Wri
     Ok(())
 }
 
-fn audited(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn audited(survey: &Survey, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut line = Paragraph::new("audited", INDENT);
     let files = survey.files.len() as u64;
     let looked_at = survey.looked_at;
@@ -81,7 +81,7 @@ fn audited(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<(
     Ok(())
 }
 
-fn functions(tally: &CodeTally, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn functions(tally: &CodeTally, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading("Functions and frame pointers", out)?;
     let mut table = Table::new(vec![
         Column::left("functions"),
@@ -118,7 +118,7 @@ fn functions(tally: &CodeTally, style: &Style, out: &mut impl Write) -> io::Resu
     line.write(style, out)
 }
 
-fn code(tally: &CodeTally, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn code(tally: &CodeTally, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading("Bytes of code, by what a frame-pointer walk does there", out)?;
     let mut table = Table::new(vec![
         Column::left("bytes"),
@@ -141,7 +141,7 @@ fn code(tally: &CodeTally, style: &Style, out: &mut impl Write) -> io::Result<()
     table.write(style, out)
 }
 
-fn sizes(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn sizes(survey: &Survey, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading("Sections", out)?;
     let mut table = Table::new(vec![
         Column::left("section"),
@@ -157,7 +157,7 @@ fn sizes(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<()>
     table.write(style, out)
 }
 
-fn packages(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn packages(survey: &Survey, listing: Listing, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if survey.packages.is_empty() {
         return Ok(());
     }
@@ -182,7 +182,7 @@ fn packages(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Wri
     more(rows.len(), listing.rows, "packages", out)
 }
 
-fn files(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn files(survey: &Survey, listing: Listing, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if survey.files.len() > listing.rows {
         return Ok(());
     }
@@ -239,7 +239,7 @@ fn tally_cells(tally: &CodeTally) -> [Cell; 8] {
     ]
 }
 
-fn outlier_lists(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn outlier_lists(survey: &Survey, listing: Listing, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if survey.files.len() <= listing.rows {
         return Ok(());
     }
@@ -269,7 +269,7 @@ fn outlier_lists(survey: &Survey, listing: Listing, style: &Style, out: &mut imp
     Ok(())
 }
 
-fn flags(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn flags(survey: &Survey, listing: Listing, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let rows = producers(survey);
     if rows.is_empty() {
         return Ok(());
@@ -284,7 +284,7 @@ fn flags(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write)
     more(rows.len(), limit, "producers", out)
 }
 
-fn disassembled(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn disassembled(survey: &Survey, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Some(seen) = survey.disassembled else { return Ok(()) };
     style.heading("Disassembly compared with unwind information", out)?;
     let rows = [
@@ -310,7 +310,7 @@ fn disassembled(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Res
     table.write(style, out)
 }
 
-fn records(file: &FileRow, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn records(file: &FileRow, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading(&format!("Functions of {}", shown(&file.path)), out)?;
     let mut table = Table::new(vec![
         Column::right("svma"),
@@ -351,7 +351,7 @@ fn records(file: &FileRow, style: &Style, out: &mut impl Write) -> io::Result<()
     table.write(style, out)
 }
 
-fn more(n: usize, shown: usize, what: &str, out: &mut impl Write) -> io::Result<()> {
+fn more(n: usize, shown: usize, what: &str, out: &mut dyn Write) -> io::Result<()> {
     match n.checked_sub(shown) {
         None | Some(0) => Ok(()),
         Some(rest) => writeln!(out, "  and {} more {what}", count(rest as u64)),

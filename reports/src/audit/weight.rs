@@ -21,7 +21,7 @@ pub(super) fn rows(weights: &Weights) -> [(&'static str, u64, &'static str); 7] 
 }
 
 /// Writes the samples of a recording, in total and by file.
-pub(super) fn weight(weighed: &Weighed, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn weight(weighed: &Weighed, listing: Listing, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading("Samples, by what a frame-pointer walk from there does", out)?;
     let mut table =
         Table::new(vec![Column::left("samples"), Column::right("count"), Column::right("share"), Column::left("")]);

@@ -28,7 +28,7 @@ pub type Pictures = BTreeMap<String, Vec<u8>>;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn html(experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
+pub fn html(experiment: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     html_with(experiment, &Pictures::new(), None, out)
 }
 
@@ -43,7 +43,7 @@ pub fn html_with(
     experiment: &Experiment,
     pictures: &Pictures,
     recording: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
     let sheet = Sheet::new(experiment);
     let findings = findings(experiment);

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn markdown(experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
+pub fn markdown(experiment: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     let sheet = Sheet::new(experiment);
     writeln!(out, "# What each mode costs and gets wrong\n")?;
     writeln!(out, "Command: {}\n", text(&experiment.command.join(" ")))?;
@@ -32,7 +32,7 @@ pub fn markdown(experiment: &Experiment, out: &mut impl Write) -> io::Result<()>
     writeln!(out, "\n## Method\n\n{}", text(&method(experiment)))
 }
 
-fn main_table(sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
+fn main_table(sheet: &Sheet, out: &mut dyn Write) -> io::Result<()> {
     let titles = [
         "mode",
         "bytes",
@@ -64,7 +64,7 @@ fn main_table(sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn stacks_table(sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
+fn stacks_table(sheet: &Sheet, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "| mode | strategy | process | samples | complete | truncated | broken | reasons |")?;
     writeln!(out, "|:--|:--|:--|--:|--:|--:|--:|:--|")?;
     for line in &sheet.lines {
@@ -120,7 +120,7 @@ fn flame_graphs(line: &Line) -> String {
         .join("<br>")
 }
 
-fn notes(sheet: &Sheet, experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
+fn notes(sheet: &Sheet, experiment: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     if sheet.notes.is_empty() && experiment.notes.is_empty() {
         return Ok(());
     }

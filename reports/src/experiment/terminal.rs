@@ -14,7 +14,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn terminal(experiment: &Experiment, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn terminal(experiment: &Experiment, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let sheet = Sheet::new(experiment);
     let mut line = Paragraph::new("command", 10);
     line.words(Tone::Plain, &shown(&experiment.command.join(" ")));
@@ -170,7 +170,7 @@ fn stack_rows(line: &Line, table: &mut Table) {
     }
 }
 
-fn notes(sheet: &Sheet, experiment: &Experiment, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn notes(sheet: &Sheet, experiment: &Experiment, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if sheet.notes.is_empty() && experiment.notes.is_empty() {
         return Ok(());
     }

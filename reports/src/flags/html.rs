@@ -16,7 +16,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn html(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
+pub fn html(evaluation: &Evaluation, out: &mut dyn Write) -> io::Result<()> {
     let body = html! {
         header { p.over { "fpprof flags" } h1 { "Cost and benefit of build flags" } }
         main {

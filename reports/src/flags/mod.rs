@@ -18,7 +18,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn json(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
+pub fn json(evaluation: &Evaluation, out: &mut dyn Write) -> io::Result<()> {
     crate::json::value(evaluation, out)
 }
 

@@ -20,7 +20,7 @@ const TABLE: Style = Style { width: None, colors: false };
 ///
 /// # Errors
 /// If the writer fails.
-pub fn text(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
+pub fn text(evaluation: &Evaluation, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Cost and benefit of build flags")?;
     verdicts(evaluation, out)?;
     decisions(evaluation, out)?;
@@ -36,13 +36,13 @@ pub fn text(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "  {}", shown(&evaluation.method.repeat))
 }
 
-fn prose(label: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
+fn prose(label: &str, text: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut line = Paragraph::new(label, 12);
     line.words(Tone::Plain, text);
     line.write(&PROSE, out)
 }
 
-fn verdicts(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
+fn verdicts(evaluation: &Evaluation, out: &mut dyn Write) -> io::Result<()> {
     PROSE.heading("Verdict", out)?;
     for result in &evaluation.results {
         let Some((word, because)) = result.verdict.as_ref().map(verdict) else { continue };
@@ -53,7 +53,7 @@ fn verdicts(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     prose("Signs", SIGN, out)
 }
 
-fn decisions(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
+fn decisions(evaluation: &Evaluation, out: &mut dyn Write) -> io::Result<()> {
     PROSE.heading("Change against the baseline in %, mean over programs", out)?;
     let mut columns =
         vec![Column::left("flags"), Column::left("CPU time [95 %]"), Column::left("worst program [95 %]")];
@@ -79,7 +79,7 @@ fn mean_of(result: &FlagSetResult) -> String {
     result.mean.as_ref().map_or_else(|| "–".to_owned(), effect)
 }
 
-fn how(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
+fn how(evaluation: &Evaluation, out: &mut dyn Write) -> io::Result<()> {
     PROSE.heading("Method and noise", out)?;
     for (label, value) in method(evaluation) {
         prose(&format!("  {label}"), &shown(&value), out)?;
@@ -96,7 +96,7 @@ fn how(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn programs(evaluation: &Evaluation, result: &FlagSetResult, out: &mut impl Write) -> io::Result<()> {
+fn programs(evaluation: &Evaluation, result: &FlagSetResult, out: &mut dyn Write) -> io::Result<()> {
     PROSE.heading(&format!("{} against {}, by program", row_name(result), shown(&result.against)), out)?;
     let (reach, band) = (reach(evaluation), band(evaluation));
     let mut columns = vec![
@@ -131,7 +131,7 @@ fn programs(evaluation: &Evaluation, result: &FlagSetResult, out: &mut impl Writ
     table.write(&TABLE, out)
 }
 
-fn gains(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
+fn gains(evaluation: &Evaluation, out: &mut dyn Write) -> io::Result<()> {
     let mut rows = Vec::new();
     for result in &evaluation.results {
         let (name, qualities): (String, Vec<_>) = if result.arm.again {
@@ -164,7 +164,7 @@ fn gains(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     table.write(&TABLE, out)
 }
 
-fn details(result: &FlagSetResult, out: &mut impl Write) -> io::Result<()> {
+fn details(result: &FlagSetResult, out: &mut dyn Write) -> io::Result<()> {
     PROSE.heading(&format!("{}: sizes, and what broke stacks", row_name(result)), out)?;
     let mut table = Table::new(vec![
         Column::left("program"),

@@ -31,12 +31,7 @@ pub struct Side<'a> {
 ///
 /// # Errors
 /// [`Error`]; nothing is written then, unless the writer fails.
-pub fn svg_difference(
-    before: Side<'_>,
-    after: Side<'_>,
-    same_samples: bool,
-    out: &mut impl Write,
-) -> Result<(), Error> {
+pub fn svg_difference(before: Side<'_>, after: Side<'_>, same_samples: bool, out: &mut dyn Write) -> Result<(), Error> {
     let [n_before, n_after] = [samples(before.folded)?, samples(after.folded)?];
     if n_before == 0 || n_after == 0 {
         return Err(Error::NoSamples);

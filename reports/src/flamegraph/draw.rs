@@ -30,7 +30,7 @@ pub struct Options {
 ///
 /// # Errors
 /// [`Error`]; nothing is written then, unless the writer fails.
-pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(), Error> {
+pub fn svg(folded: &Folded, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
     let mut paths = paths(folded)?;
     if paths.ends.all == 0 {
         return Err(Error::NoSamples);

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 /// The most frames shown of a stack.
 const MAX_FRAMES: usize = 12;
 
-pub(super) fn disagreements(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn disagreements(verification: &Verification, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for disagreement in &verification.disagreements {
         let title = format!("Instruction {}: {}", count(disagreement.instruction), shown(&disagreement.strategy));
         style.heading(&title, out)?;
@@ -36,7 +36,7 @@ pub(super) fn disagreements(verification: &Verification, style: &Style, out: &mu
     Ok(())
 }
 
-fn stack_lines(stack: &JudgedStack, disagreement: &Mismatch, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn stack_lines(stack: &JudgedStack, disagreement: &Mismatch, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let tone = match stack.class.as_str() {
         "exact" => Tone::Good,
         "wrong" => Tone::Bad,
@@ -54,7 +54,7 @@ fn stack_lines(stack: &JudgedStack, disagreement: &Mismatch, style: &Style, out:
     rest(stack.frames.len(), out)
 }
 
-fn rest(n: usize, out: &mut impl Write) -> io::Result<()> {
+fn rest(n: usize, out: &mut dyn Write) -> io::Result<()> {
     match n.checked_sub(MAX_FRAMES) {
         None | Some(0) => Ok(()),
         Some(more) => writeln!(out, "    and {more} more"),

@@ -23,7 +23,7 @@ const MAX_REASONS: usize = 5;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn terminal(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn terminal(verification: &Verification, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     head(verification, style, out)?;
     strategies(verification, style, out)?;
     groups(verification, "By file", &verification.files, style, out)?;
@@ -34,7 +34,7 @@ pub fn terminal(verification: &Verification, style: &Style, out: &mut impl Write
     style.warnings(&verification.warnings, out)
 }
 
-fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn head(verification: &Verification, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let run = &verification.run;
     let mut line = Paragraph::new("stepped", INDENT);
     line.part(Tone::Strong, shown(&run.command.join(" ")))
@@ -74,7 +74,7 @@ fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io:
     line.write(style, out)
 }
 
-fn strategies(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn strategies(verification: &Verification, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading("Compared with the true stack", out)?;
     let mut table = Table::new(vec![
         Column::left("strategy"),
@@ -153,7 +153,7 @@ fn groups(
     title: &str,
     groups: &[Group],
     style: &Style,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
     if groups.is_empty() {
         return Ok(());
@@ -192,7 +192,7 @@ fn groups(
     Ok(())
 }
 
-fn culprits(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn culprits(verification: &Verification, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(vec![
         Column::left("strategy"),
         Column::left("at a frame of").shrinking(16),

@@ -24,7 +24,7 @@ pub struct MissingDetail;
 ///
 /// # Errors
 /// [`MissingDetail`] within [`io::Error`] if the analysis has no [`Analysis::detail`]; if the writer fails.
-pub fn html(analysis: &Analysis, out: &mut impl Write) -> io::Result<()> {
+pub fn html(analysis: &Analysis, out: &mut dyn Write) -> io::Result<()> {
     let detail = analysis.detail.as_ref().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, MissingDetail))?;
     let (all, names) = names(analysis, detail);
     let data = data(analysis, detail, &all, &names);

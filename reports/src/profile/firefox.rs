@@ -23,7 +23,7 @@ const NS_PER_MS: u64 = 1_000_000;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer(out, &Writer::new(profile).write())?;
     Ok(())
 }

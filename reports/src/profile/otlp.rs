@@ -30,7 +30,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&encode(profile, 0).encode_to_vec())
 }
 

@@ -16,7 +16,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let frames: Vec<String> = profile.frames.iter().map(|frame| lines(profile, frame)).collect();
     for sample in &profile.samples {
         head(profile, sample, out)?;
@@ -32,7 +32,7 @@ pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn head(profile: &Profile, sample: &ProfileSample, out: &mut impl Write) -> io::Result<()> {
+fn head(profile: &Profile, sample: &ProfileSample, out: &mut dyn Write) -> io::Result<()> {
     let (Some(thread), Some(event)) = (row(&profile.threads, sample.thread), event_of(profile, sample)) else {
         return Ok(());
     };

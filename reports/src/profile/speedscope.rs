@@ -54,7 +54,7 @@ struct Sampled {
 ///
 /// # Errors
 /// If the writer fails.
-pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut frames = Frames::default();
     let stacks = stacks(profile, &mut frames);
     let mut by_thread: BTreeMap<(u32, u32), Vec<&ProfileSample>> = BTreeMap::new();

@@ -32,7 +32,7 @@ pub enum CheckStatus {
 ///
 /// # Errors
 /// If the writer fails.
-pub fn checks(checks: &[Check], style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn checks(checks: &[Check], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(vec![Column::left(""), Column::left("check"), Column::left("found").shrinking(20)]);
     for check in checks {
         let (tone, word) = match check.status {

@@ -13,7 +13,7 @@ const LARGEST_CHUNK: u64 = 16 << 20;
 const MAX_NAMES: usize = 4;
 
 /// Writes the smallest chunks for shares of the stacks, completeness and cost by chunk size, and the stacks' depth.
-pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Some(all) = summary.chunk_sizes.first().filter(|all| all.samples > 0) else { return Ok(()) };
     let is_large = |needs: &&ChunkNeeds| is_large(needs.samples, all.samples);
     let shown: Vec<&ChunkNeeds> = summary.chunk_sizes.iter().take(MAX_NAMES + 1).filter(is_large).collect();
@@ -33,7 +33,7 @@ pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> 
 }
 
 /// Writes what would help the stacks that were not copied up to their root.
-fn cut_off(summary: &Summary, all: &ChunkNeeds, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn cut_off(summary: &Summary, all: &ChunkNeeds, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Some(dwarf) = summary.strategies.get("dwarf") else { return Ok(()) };
     let n = |reason: &str| dwarf.truncated.get(reason).copied().unwrap_or(0);
     let mut note = Paragraph::new("", 2);
@@ -72,7 +72,7 @@ fn smallest(shown: &[&ChunkNeeds]) -> Table {
 }
 
 /// Explains `–`, and counts the processes that are not listed.
-fn hidden(n_more: usize, all: &ChunkNeeds, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn hidden(n_more: usize, all: &ChunkNeeds, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut note = Paragraph::new("", 2);
     if all.smallest_bytes.values().any(Option::is_none) {
         let words = "–: too many stacks end early for other reasons, or need more than was copied.";
@@ -115,7 +115,7 @@ fn complete(at: &ChunkPoint, needs: &ChunkNeeds) -> Cell {
     Cell::new(tone, share(at.complete, needs.samples))
 }
 
-fn depths(shown: &[&ChunkNeeds], style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn depths(shown: &[&ChunkNeeds], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     style.heading("Stack depth, to the end of the stack's memory", out)?;
     let titles = ["min", "median", "90 %", "99 %", "max"];
     let mut columns = vec![Column::left("process").shrinking(8)];

@@ -71,7 +71,7 @@ impl<'a> From<&'a Summary> for Closing<'a> {
 ///
 /// # Errors
 /// If the writer fails.
-pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     balance(closing).write(style, out)?;
     volume(closing).write(style, out)?;
     own_cost(closing).write(style, out)?;
@@ -82,7 +82,7 @@ pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut impl Write) -> io
 ///
 /// # Errors
 /// If the writer fails.
-pub fn waits_line(waits: &Waits, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn waits_line(waits: &Waits, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let n_lost = waits.lost.values().fold(0_u64, |sum, &n| sum.saturating_add(n));
     let mut line = Paragraph::new("off-cpu", INDENT);
     line.part(Tone::Plain, format!("left the CPU {}", count(waits.fired)))

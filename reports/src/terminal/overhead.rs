@@ -7,7 +7,7 @@ use fpprof_analysis::overhead::Overhead;
 use std::io::{self, Write};
 
 /// Writes the parts, their sum as shares of the machine and of the target, and the bytes written.
-pub(super) fn overhead(overhead: &Overhead, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn overhead(overhead: &Overhead, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     parts(overhead).write(style, out)?;
     let mut line = Paragraph::new("written", INDENT);
     match (overhead.written_bytes, overhead.to_disk_bytes) {

@@ -54,12 +54,12 @@ impl Style {
     }
 
     /// Writes a heading with a blank line before it.
-    pub(crate) fn heading(&self, text: &str, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn heading(&self, text: &str, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{}", self.paint(Tone::Strong, text))
     }
 
     /// Writes warnings under a heading, if there are any.
-    pub(crate) fn warnings(&self, warnings: &[String], out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn warnings(&self, warnings: &[String], out: &mut dyn Write) -> io::Result<()> {
         if warnings.is_empty() {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl Style {
     }
 
     /// Writes warnings.
-    pub(crate) fn list_warnings(&self, warnings: &[String], out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn list_warnings(&self, warnings: &[String], out: &mut dyn Write) -> io::Result<()> {
         for text in warnings {
             let mut line = Paragraph::new("  !", 4);
             line.words(Tone::Warn, &shown(text));
@@ -123,7 +123,7 @@ impl Paragraph {
     }
 
     /// Writes the paragraph.
-    pub(crate) fn write(&self, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let indent = " ".repeat(self.indent);
         let label_width = self.label.width();
         write!(out, "{}", style.paint(Tone::Strong, &self.label))?;

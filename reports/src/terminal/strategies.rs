@@ -20,7 +20,7 @@ const MAX_ROWS: usize = 36;
 const MAX_REASONS: usize = 4;
 
 /// Writes one row per strategy, with its reasons.
-pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if summary.strategies.is_empty() {
         return Ok(());
     }
@@ -57,7 +57,7 @@ pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write)
 }
 
 /// Writes one row per process and strategy.
-pub(super) fn processes(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn processes(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if summary.processes.is_empty() {
         return Ok(());
     }

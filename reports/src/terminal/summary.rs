@@ -18,7 +18,7 @@ const MAX_HOTTEST: usize = 20;
 ///
 /// # Errors
 /// If the writer fails.
-pub fn summary(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn summary(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     hottest(summary, style, out)?;
     style.heading("Recording", out)?;
     recorded(summary, style, out)?;
@@ -31,7 +31,7 @@ pub fn summary(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Re
     warnings(summary, style, out)
 }
 
-fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn recorded(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let environment = &summary.environment;
     let mut line = Paragraph::new("target", INDENT);
     line.part(Tone::Strong, shown(&environment.target))
@@ -71,7 +71,7 @@ fn amount(summary: &Summary) -> String {
     }
 }
 
-fn hottest(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn hottest(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if summary.hottest.is_empty() {
         return Ok(());
     }
@@ -100,7 +100,7 @@ fn hottest(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result
     Ok(())
 }
 
-fn warnings(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn warnings(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let n = summary.damage.len().saturating_add(summary.warnings.len());
     if n == 0 {
         return Ok(());

@@ -93,7 +93,7 @@ impl Table {
     }
 
     /// Writes titles and rows.
-    pub(crate) fn write(&self, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let widths = self.widths(style.width);
         let titles: Vec<_> = self.columns.iter().map(|column| Cell::new(Tone::Dim, column.title.clone())).collect();
         self.write_cells(&titles, &widths, style, out)?;
@@ -126,7 +126,7 @@ impl Table {
         widths
     }
 
-    fn write_cells(&self, cells: &[Cell], widths: &[usize], style: &Style, out: &mut impl Write) -> io::Result<()> {
+    fn write_cells(&self, cells: &[Cell], widths: &[usize], style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let mut pending = 0;
         for ((cell, &width), column) in cells.iter().zip(widths).zip(&self.columns) {
             let text = cut(&cell.text, width);

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn verdict(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn verdict(analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Some(detail) = &analysis.detail else { return Ok(()) };
     let (all, names) = names(analysis, detail);
     let case = Case::new(analysis, detail, &all, &names);
@@ -30,7 +30,7 @@ pub fn verdict(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::
 ///
 /// # Errors
 /// If the writer fails.
-pub fn rule(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn rule(analysis: &Analysis, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if analysis.detail.is_none() {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn row(row: &ExplainedRow, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn row(row: &ExplainedRow, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let registers = row.registers.iter().map(|register| register.name.len()).max().unwrap_or(0);
     let indent = registers.max("return address".len()) + 2;
     let mut line = |label: &str, tone: Tone, parts: &[&str]| {

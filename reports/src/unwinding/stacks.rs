@@ -9,7 +9,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// If the writer fails.
-pub fn stacks(unwound: &UnwoundCore, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn stacks(unwound: &UnwoundCore, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut line = Paragraph::new("", 0);
     line.part(Tone::Dim, shown(&unwound.arch));
     if let Some(command) = &unwound.command {
@@ -22,7 +22,7 @@ pub fn stacks(unwound: &UnwoundCore, style: &Style, out: &mut impl Write) -> io:
     style.warnings(&unwound.warnings, out)
 }
 
-fn stack(thread: &ThreadOut, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn stack(thread: &ThreadOut, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let tone = match thread.status.as_str() {
         "complete" => Tone::Good,
         "truncated" => Tone::Warn,
@@ -42,7 +42,7 @@ fn stack(thread: &ThreadOut, style: &Style, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-fn frame_lines(number: usize, frame: &FrameOut, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn frame_lines(number: usize, frame: &FrameOut, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     // Inlined functions stand above the function they are inlined into, the innermost first.
     for name in frame.inlined.iter().rev() {
         let text = format!("{:<3} {:18} {} (inlined)", "", "", shown(name));
