@@ -1,6 +1,6 @@
 //! Checks of kernel support and permissions.
 
-use crate::bpf::{Filter, Layout, ProgramConfig, Programs, WaitSpec, keep_messages, lacks_helpers};
+use crate::bpf::{Filter, Layout, ProgramConfig, Programs, WaitSpec, collect_messages, lacks_helpers};
 use crate::error::Error;
 use crate::event::{Event, Opened};
 use crate::host::kernel_release;
@@ -134,7 +134,7 @@ const CURED_BY_CAPABILITIES: [&str; 7] =
 /// Tries everything that recording needs, up to loading the programs; leaves nothing behind.
 #[must_use]
 pub fn probe() -> Vec<Check> {
-    keep_messages();
+    collect_messages();
     let programs = programs();
     let mut checks = vec![kernel(), btf(), pid_namespace()];
     checks.extend(capabilities(programs.ok()));

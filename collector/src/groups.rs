@@ -17,7 +17,7 @@ pub(crate) struct Groups {
     /// The only user whose processes' environments may be read.
     only_user: Option<u32>,
     /// Processes whose group was read since their last fork or exec, with the time it applies from.
-    told: FxHashMap<u32, u64>,
+    recorded: FxHashMap<u32, u64>,
     /// Fork times of processes forked since the last pass over the samples: earlier samples belong to a previous
     /// process with that number.
     forked: FxHashMap<u32, u64>,
@@ -37,14 +37,14 @@ impl Groups {
     pub(crate) fn apply(&mut self, event: &Sideband) {
         match event {
             Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
-                self.told.remove(&fork.pid);
+                self.recorded.remove(&fork.pid);
                 self.forked.insert(fork.pid, fork.time_ns);
             }
-            Sideband::Comm(comm) if comm.exec => _ = self.told.remove(&comm.pid),
-            Sideband::Cgroup(cgroup) if self.names.is_empty() => _ = self.told.insert(cgroup.pid, cgroup.time_ns),
+            Sideband::Comm(comm) if comm.exec => _ = self.recorded.remove(&comm.pid),
+            Sideband::Cgroup(cgroup) if self.names.is_empty() => _ = self.recorded.insert(cgroup.pid, cgroup.time_ns),
             // A group that was read elsewhere, with all of a process, comes without the environment.
-            Sideband::Cgroup(cgroup) if self.told.get(&cgroup.pid) != Some(&cgroup.time_ns) => {
-                self.told.remove(&cgroup.pid);
+            Sideband::Cgroup(cgroup) if self.recorded.get(&cgroup.pid) != Some(&cgroup.time_ns) => {
+                self.recorded.remove(&cgroup.pid);
             }
             _ => {}
         }
@@ -53,11 +53,11 @@ impl Groups {
     /// The group of a sample's process as of the sample, if it has yet to be recorded.
     pub(crate) fn due(&mut self, sample: &Sample) -> Option<Sideband> {
         let Sample { pid, tid, time_ns, .. } = *sample;
-        let is_told = self.told.get(&pid).is_some_and(|&told_ns| told_ns <= time_ns);
-        if is_told || self.forked.get(&pid).is_some_and(|&forked_ns| time_ns < forked_ns) {
+        let is_recorded = self.recorded.get(&pid).is_some_and(|&recorded_ns| recorded_ns <= time_ns);
+        if is_recorded || self.forked.get(&pid).is_some_and(|&forked_ns| time_ns < forked_ns) {
             return None;
         }
-        self.told.insert(pid, time_ns);
+        self.recorded.insert(pid, time_ns);
         self.read(time_ns, pid, tid)
     }
 
@@ -65,12 +65,12 @@ impl Groups {
     /// before it can be read itself, and the parent may never be sampled.
     pub(crate) fn due_at_fork(&mut self, event: &Sideband) -> Option<Sideband> {
         let Sideband::Fork(Fork { time_ns, pid, parent_pid, parent_tid, .. }) = *event else { return None };
-        if pid == parent_pid || self.n_parents >= MAX_PARENTS || self.told.contains_key(&parent_pid) {
+        if pid == parent_pid || self.n_parents >= MAX_PARENTS || self.recorded.contains_key(&parent_pid) {
             return None;
         }
         self.n_parents += 1;
         let time_ns = time_ns.saturating_sub(1);
-        self.told.insert(parent_pid, time_ns);
+        self.recorded.insert(parent_pid, time_ns);
         self.read(time_ns, parent_pid, parent_tid)
     }
 
@@ -85,7 +85,7 @@ impl Groups {
     pub(crate) fn forget_ended(&mut self, is_known: impl Fn(u32) -> bool) {
         self.forked.clear();
         self.n_parents = 0;
-        self.told.retain(|&pid, _| is_known(pid));
+        self.recorded.retain(|&pid, _| is_known(pid));
     }
 }
 
@@ -109,42 +109,42 @@ mod tests {
     /// Check that a group is recorded once, as of the first sample, and again after a fork or exec of that process, but
     /// not after a new thread, another name, or a child; and not if it was already recorded otherwise.
     #[test]
-    fn groups_are_told_once() {
+    fn groups_are_recorded_once() {
         let own = std::process::id();
         let path = cgroup_of(own, own).unwrap();
-        let told =
+        let expected =
             |time_ns| Some(Sideband::Cgroup(Cgroup { time_ns, pid: own, path: path.clone(), ..Cgroup::default() }));
         let mut groups = Groups::default();
-        assert_eq!([5, 6].map(|time_ns| groups.due(&sample(own, time_ns))), [told(5), None]);
+        assert_eq!([5, 6].map(|time_ns| groups.due(&sample(own, time_ns))), [expected(5), None]);
         for event in [fork(own, 99, own), fork(99, 99, own), comm(own, false)] {
             groups.apply(&event);
             assert_eq!(groups.due(&sample(own, 60)), None, "{event:?}");
         }
         for event in [comm(own, true), fork(own, own, 1)] {
             groups.apply(&event);
-            assert_eq!([60, 61].map(|time_ns| groups.due(&sample(own, time_ns))), [told(60), None], "{event:?}");
+            assert_eq!([60, 61].map(|time_ns| groups.due(&sample(own, time_ns))), [expected(60), None], "{event:?}");
         }
         groups.apply(&comm(own, true));
-        groups.apply(&told(55).unwrap());
-        assert_eq!([55, 54, 54].map(|time_ns| groups.due(&sample(own, time_ns))), [None, told(54), None]);
+        groups.apply(&expected(55).unwrap());
+        assert_eq!([55, 54, 54].map(|time_ns| groups.due(&sample(own, time_ns))), [None, expected(54), None]);
     }
 
     /// Check that the environment is recorded with the group, and once more after the group was recorded without it.
     #[test]
-    fn environments_are_told_with_groups() {
+    fn environments_are_recorded_with_groups() {
         let own = std::process::id();
         let mut groups = Groups { names: vec!["PATH".to_owned()], ..Groups::default() };
-        let told = groups.due(&sample(own, 5)).unwrap();
-        let Sideband::Cgroup(Cgroup { environment, path, .. }) = &told else { panic!("{told:?}") };
+        let event = groups.due(&sample(own, 5)).unwrap();
+        let Sideband::Cgroup(Cgroup { environment, path, .. }) = &event else { panic!("{event:?}") };
         assert!(environment.starts_with(b"PATH="), "{environment:?}");
-        groups.apply(&told);
+        groups.apply(&event);
         assert_eq!(groups.due(&sample(own, 6)), None);
         groups.apply(&Sideband::Cgroup(Cgroup { time_ns: 7, pid: own, path: path.clone(), ..Cgroup::default() }));
         assert!(groups.due(&sample(own, 7)).is_some());
         groups.only_user = Some(u32::MAX);
-        groups.told.clear();
-        let told = groups.due(&sample(own, 8)).unwrap();
-        assert!(matches!(&told, Sideband::Cgroup(cgroup) if cgroup.environment.is_empty()), "{told:?}");
+        groups.recorded.clear();
+        let event = groups.due(&sample(own, 8)).unwrap();
+        assert!(matches!(&event, Sideband::Cgroup(cgroup) if cgroup.environment.is_empty()), "{event:?}");
     }
 
     /// Check that a process's group is recorded at its first fork, as of just before, but not when it starts a thread,
@@ -155,14 +155,14 @@ mod tests {
         let path = cgroup_of(own, own).unwrap();
         let mut groups = Groups::default();
         assert_eq!(groups.due_at_fork(&fork(own, 99, own)), None);
-        let told = groups.due_at_fork(&fork(99, 99, own));
-        assert_eq!(told, Some(Sideband::Cgroup(Cgroup { time_ns: 49, pid: own, path, ..Cgroup::default() })));
+        let event = groups.due_at_fork(&fork(99, 99, own));
+        assert_eq!(event, Some(Sideband::Cgroup(Cgroup { time_ns: 49, pid: own, path, ..Cgroup::default() })));
         assert_eq!((groups.due_at_fork(&fork(99, 99, own)), groups.due(&sample(own, 60))), (None, None));
         assert!(groups.due(&sample(own, 48)).is_some(), "it was sampled before");
         for n in 1..2 * MAX_PARENTS {
             groups.due_at_fork(&fork(7, 7, u32::MAX - u32::try_from(n).unwrap()));
         }
-        assert_eq!(groups.told.len(), MAX_PARENTS);
+        assert_eq!(groups.recorded.len(), MAX_PARENTS);
         groups.forget_ended(|_| false);
         assert!(groups.due_at_fork(&fork(99, 99, own)).is_some());
     }
@@ -178,6 +178,6 @@ mod tests {
         assert!(groups.due(&sample(own, 50)).is_some());
         assert_eq!(groups.due(&sample(u32::MAX, 50)), None);
         groups.forget_ended(|pid| pid == own);
-        assert_eq!((groups.told.len(), groups.forked.len()), (1, 0));
+        assert_eq!((groups.recorded.len(), groups.forked.len()), (1, 0));
     }
 }

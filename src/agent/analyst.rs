@@ -242,8 +242,8 @@ fn read_output(mut output: File) -> anyhow::Result<Output> {
     let rest = table.split_off(table_bytes);
     let mut rest = rest.as_slice();
     let requests = requests.into_iter().map(|(samples, bytes)| {
-        let (body, behind) = rest.split_at_checked(bytes).filter(|(body, _)| !body.is_empty())?;
-        rest = behind;
+        let (body, following) = rest.split_at_checked(bytes).filter(|(body, _)| !body.is_empty())?;
+        rest = following;
         Some(Request { samples, body: body.to_vec() })
     });
     let requests = requests.collect::<Option<_>>().context(UNEXPECTED)?;

@@ -168,8 +168,8 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
             Ok(Next::Again) => {}
             Ok(Next::Stop) => break,
             Err(error) => {
-                agent.go_back(error)?;
-                if agent.meanwhile() == Next::Stop {
+                agent.restore_settings(error)?;
+                if agent.handle_orders() == Next::Stop {
                     break;
                 }
             }
@@ -232,14 +232,14 @@ impl Agent<'_> {
             self.close(part, &interval, &mut counting);
         }
         match next {
-            Some(Next::Again) => Ok(self.meanwhile()),
+            Some(Next::Again) => Ok(self.handle_orders()),
             Some(Next::Stop) => Ok(Next::Stop),
             None => bail!("the recorder has ended without being asked to"),
         }
     }
 
     /// Handles orders that arrived while a recording ended; `Ended` is always among them.
-    fn meanwhile(&mut self) -> Next {
+    fn handle_orders(&mut self) -> Next {
         let orders: Vec<Order> = self.orders.try_iter().collect();
         if orders.contains(&Order::Reload) {
             self.reload();
@@ -451,9 +451,9 @@ impl Agent<'_> {
     }
 
     /// Returns to the settings before the last reload, if recording with the new ones failed.
-    fn go_back(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
+    fn restore_settings(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
         let Some(previous) = self.previous.take() else { return Err(error) };
-        print_failure(&error, "the configuration goes back to what it was");
+        print_failure(&error, "the previous configuration stays in effect");
         self.pusher.send_to(previous.to_send());
         self.settings = previous;
         self.governor = self.settings.governor();

@@ -20,7 +20,7 @@ pub struct Item<'a> {
 pub(super) type Holes = [Vec<(u32, u32)>; 2];
 
 /// The stop reason of a sample without a user stack, if the recording contains the reason.
-pub(super) fn told_apart(sample: &Sample) -> Option<StopReason> {
+pub(super) fn no_stack_reason(sample: &Sample) -> Option<StopReason> {
     let reason = match (sample.in_exec, sample.entering_kernel) {
         (true, _) => NoStackReason::InExec,
         (false, true) => NoStackReason::EnteringKernel,
@@ -51,7 +51,7 @@ pub(super) fn is_gone(item: &Item<'_>) -> bool {
 
 /// The registers to start from, or the stop reason if there is no walk.
 pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason> {
-    if let Some(stop) = told_apart(item.sample) {
+    if let Some(stop) = no_stack_reason(item.sample) {
         return Err(stop);
     }
     let regs = item.sample.user_regs.as_ref().ok_or_else(|| without_stack(item))?;

@@ -1,7 +1,7 @@
 //! Carries out strategies, on a batch of samples at a time.
 
 use super::Strategy;
-use super::item::{Copied, Holes, Item, copied, holes, is_gone, told_apart, user_regs, without_stack};
+use super::item::{Copied, Holes, Item, copied, holes, is_gone, no_stack_reason, user_regs, without_stack};
 use crate::kernel_walks::KernelWalks;
 use crate::modules::{BySframe, ModuleTable};
 use fpprof_recording::model::{self, Abi, CaptureMode, CfiEnd, FpEnd, UserRegs};
@@ -171,7 +171,7 @@ impl<'a> Walker<'a> {
     /// Judges the recorded chain.
     fn judge(&mut self, item: &Item<'_>, out: &mut Stack) {
         let Item { sample, space, .. } = item;
-        if let Some(stop) = told_apart(sample) {
+        if let Some(stop) = no_stack_reason(sample) {
             out.stop = stop;
             return;
         }

@@ -9,16 +9,16 @@ static IS_VERBOSE: AtomicBool = AtomicBool::new(false);
 /// Warnings since the last load began.
 static WARNINGS: Mutex<String> = Mutex::new(String::new());
 /// A verifier log can have megabytes; its end is what matters.
-const MAX_KEPT_BYTES: usize = 1 << 20;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// Prints libbpf's messages on stderr from now on, including the verifier's log.
 pub fn print_libbpf_messages() {
     IS_VERBOSE.store(true, Ordering::Relaxed);
 }
 
-/// Keeps libbpf's warnings from now on, instead of printing them.
-pub(crate) fn keep_messages() {
-    kept().clear();
+/// Collects libbpf's warnings from now on, instead of printing them.
+pub(crate) fn collect_messages() {
+    messages().clear();
     let level = if IS_VERBOSE.load(Ordering::Relaxed) { PrintLevel::Debug } else { PrintLevel::Warn };
     libbpf_rs::set_print(Some((level, take)));
 }
@@ -29,13 +29,13 @@ fn take(level: PrintLevel, message: String) {
         // If stderr is closed, the message is dropped.
         let _ = std::io::stderr().write_all(message.as_bytes());
     }
-    let mut kept = kept();
-    if level == PrintLevel::Warn && kept.len() + message.len() <= MAX_KEPT_BYTES {
-        kept.push_str(&message);
+    let mut messages = messages();
+    if level == PrintLevel::Warn && messages.len() + message.len() <= MAX_MESSAGE_BYTES {
+        messages.push_str(&message);
     }
 }
 
-fn kept() -> std::sync::MutexGuard<'static, String> {
+fn messages() -> std::sync::MutexGuard<'static, String> {
     WARNINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn refusal() -> Option<String> {
     if !missing.is_empty() {
         return Some(format!("the kernel lacks the BPF helpers {} (Linux 5.17 has them)", missing.join(" and ")));
     }
-    find_refusal(&kept())
+    find_refusal(&messages())
 }
 
 const CALL_REFUSED: &str =

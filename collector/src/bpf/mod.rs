@@ -8,6 +8,6 @@ mod wait_programs;
 
 pub(crate) use layout::{Layout, LayoutError, MAX_CHUNK_BYTES};
 pub use log::print_libbpf_messages;
-pub(crate) use log::{keep_messages, lacks_helpers, refusal};
+pub(crate) use log::{collect_messages, lacks_helpers, refusal};
 pub(crate) use programs::{Filter, ProgramConfig, Programs, WaitSpec};
 pub(crate) use skeleton::types;

@@ -97,7 +97,7 @@ pub(crate) struct Programs<'a> {
 impl<'a> Programs<'a> {
     /// Loads the programs into the kernel; nothing runs yet.
     pub(crate) fn load(storage: &'a mut ObjectStorage, config: &ProgramConfig) -> libbpf_rs::Result<Self> {
-        super::keep_messages();
+        super::collect_messages();
         let mut open = FpprofSkelBuilder::default().open(storage)?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             configure(rodata, config);

@@ -219,13 +219,13 @@ impl Loader {
     /// Loads missed code of a file, unless the file gave nothing a moment ago; returns whether there are rules now.
     fn look_at(&mut self, key: FileKey, missed: &Missed, offsets: &[u64], now: Instant) -> bool {
         // Another process may be able to open what this one cannot.
-        let whose = (key, missed.pid);
-        let known = self.refused.get(&whose).copied();
+        let file_and_process = (key, missed.pid);
+        let known = self.refused.get(&file_and_process).copied();
         if known.is_some_and(|refused| now < refused.until) {
             return false;
         }
         if self.load(key, missed, offsets).is_some() {
-            self.refused.remove(&whose);
+            self.refused.remove(&file_and_process);
             return true;
         }
         if self.refused.len() >= MAX_FILES as usize {
@@ -233,7 +233,7 @@ impl Loader {
         }
         let lately = known.filter(|refused| now < refused.until + LONGEST_REFUSAL);
         let pause = lately.map_or(FIRST_REFUSAL, |refused| (refused.pause * 2).min(LONGEST_REFUSAL));
-        self.refused.insert(whose, Refused { until: now + pause, pause });
+        self.refused.insert(file_and_process, Refused { until: now + pause, pause });
         false
     }
 

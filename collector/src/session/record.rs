@@ -10,7 +10,7 @@ use super::stack_hints::{HINTS_BYTES, StackHints};
 use super::target::Running;
 use super::ticks::TicksBegun;
 use super::waits::switching_code;
-use crate::bpf::{Filter, Programs, keep_messages};
+use crate::bpf::{Filter, Programs, collect_messages};
 use crate::error::Error;
 use crate::modules::Modules;
 use crate::note::Note;
@@ -51,7 +51,7 @@ pub(crate) struct Loaded<'a> {
 
 /// Loads what a recording with our BPF programs needs; samples nothing yet.
 pub(crate) fn load<'a>(request: &'a Request, storage: &'a mut ObjectStorage) -> Result<Loaded<'a>, Error> {
-    keep_messages();
+    collect_messages();
     let plan = Plan::new(request)?;
     let interrupt_ns = interrupt_ns(&plan.event);
     let before = Spent { usage: rusage(), written: written(), interrupt_ns };

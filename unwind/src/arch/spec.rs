@@ -66,7 +66,7 @@ pub(crate) struct Spec {
 
 /// Whether the code contains one of the instructions in `numbers`, which load a system call number, followed by `call`.
 pub(super) fn has_system_call(code: &[u8], numbers: &[&[u8]], call: &[u8]) -> bool {
-    let behind = |bytes: &[u8], code: &[u8]| code.windows(bytes.len()).position(|window| window == bytes);
-    let rest = numbers.iter().filter_map(|number| code.get(behind(number, code)?..));
-    rest.into_iter().any(|rest| behind(call, rest).is_some())
+    let position = |bytes: &[u8], code: &[u8]| code.windows(bytes.len()).position(|window| window == bytes);
+    let rest = numbers.iter().filter_map(|number| code.get(position(number, code)?..));
+    rest.into_iter().any(|rest| position(call, rest).is_some())
 }

@@ -48,13 +48,13 @@ impl State {
             fp: self.rule(spec.fp),
             is_fp_restored: false,
         };
-        needed.is_fp_restored = self.tells_restored(spec, spec.fp) && needed.fp_below_sp(spec).is_some();
+        needed.is_fp_restored = self.shows_restored(spec, spec.fp) && needed.fp_below_sp(spec).is_some();
         needed
     }
 
     /// Whether a register whose slot is below the stack pointer has been restored: in an earlier row the slot was at or
     /// above it. Always false if the CFA is not relative to the stack pointer.
-    pub(crate) fn tells_restored(&self, spec: &Spec, register: u16) -> bool {
+    pub(crate) fn shows_restored(&self, spec: &Spec, register: u16) -> bool {
         let is_in_frame = self.in_frame.checked_shr(register.into()).is_some_and(|bits| bits & 1 != 0);
         is_in_frame && matches!(self.cfa, CfaRule::RegisterOffset { register, .. } if register == spec.sp)
     }

@@ -81,20 +81,20 @@ impl Unwinder {
     #[inline]
     fn step<M: Modules + ?Sized, Y: Memory>(&mut self, modules: &M, running: &mut Running<'_, '_, Y>) -> Step {
         let Running { lane, job, .. } = running;
-        match lane.arrive(&job.memory) {
+        match lane.load_caller(&job.memory) {
             Step::On => {}
             end => return end,
         }
         let lookup = lane.lookup();
         let rule = match self.near.find(job.space.id(), lookup) {
-            Rule::EMPTY if lane.ask() => {
+            Rule::EMPTY if lane.begin_lookup() => {
                 self.rules.table().prefetch(job.space.id(), lookup);
                 return Step::On;
             }
             Rule::EMPTY => self.fetch(modules, job.space, lookup),
             rule => rule,
         };
-        lane.leave(rule, &self.options, &job.memory)
+        lane.apply_rule(rule, &self.options, &job.memory)
     }
 
     /// Assigns the next job to a lane; false if there is none left.

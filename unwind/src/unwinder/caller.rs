@@ -191,7 +191,7 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
         {
             return Some(Ok(value));
         }
-        let is_restored = self.row.state.tells_restored(self.spec, register);
+        let is_restored = self.row.state.shows_restored(self.spec, register);
         (!is_restored).then_some(Err(Lost(Some(ReadFault::RedZone))))
     }
 

@@ -152,17 +152,17 @@ impl<'m> Code<'m> {
     }
 
     /// The code from the return address on.
-    pub(super) fn behind<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; ROOT_CODE_BYTES]> {
+    pub(super) fn code_after<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; ROOT_CODE_BYTES]> {
         self.bytes_at(modules, self.svma.wrapping_add(1))
     }
 
     /// The code before the return address.
-    pub(super) fn before<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; START_CODE_BYTES]> {
+    pub(super) fn code_before<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; START_CODE_BYTES]> {
         self.bytes_at(modules, self.svma.wrapping_add(1).wrapping_sub(START_CODE_BYTES as u64))
     }
 
     /// Whether the instruction at the address follows a system call.
-    pub(super) fn is_behind_system_call<M: Modules + ?Sized>(&self, modules: &M) -> bool {
+    pub(super) fn follows_system_call<M: Modules + ?Sized>(&self, modules: &M) -> bool {
         let before = self.bytes_at(modules, self.svma.wrapping_sub(ROOT_CODE_BYTES as u64));
         before.is_some_and(|before| (self.module.arch().spec().ends_with_system_call)(&before))
     }
@@ -176,9 +176,9 @@ impl<'m> Code<'m> {
             return false;
         };
         (START_CODE_BYTES..BYTES).any(|at| {
-            let (before, behind) = code.split_at(at);
+            let (before, after) = code.split_at(at);
             let is_start = before.last_chunk().is_some_and(|before| (spec.starts_thread)(before));
-            is_start && behind.first_chunk().and_then(spec.root_of) == Some(Root::ThreadStart)
+            is_start && after.first_chunk().and_then(spec.root_of) == Some(Root::ThreadStart)
         })
     }
 

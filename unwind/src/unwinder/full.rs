@@ -83,11 +83,11 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
                     follow_row(&mut unwound, self.modules, space, &mut frame)
                 })
             }
-            Err(stop) if is_bad_jump => self.behind_bad_jump(spec, position, &mut frame).ok_or(stop),
+            Err(stop) if is_bad_jump => self.caller_after_bad_jump(spec, position, &mut frame).ok_or(stop),
             Err(stop) => Err(stop),
         };
         let result = match (result, code) {
-            (Err(NO_CFI), Ok(code)) => match self.behind_system_call(&code, position, &mut frame) {
+            (Err(NO_CFI), Ok(code)) => match self.caller_in_system_call(&code, position, &mut frame) {
                 Some(caller) => Ok(caller),
                 None => self.above(&code, position, &mut frame),
             },
@@ -120,7 +120,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
 
     /// The caller of an interrupted frame whose instruction is not in any code: a bad call went there, and its return
     /// address is at the stack pointer.
-    fn behind_bad_jump(&self, spec: &'static Spec, position: &Position, frame: &mut Frame) -> Option<Position> {
+    fn caller_after_bad_jump(&self, spec: &'static Spec, position: &Position, frame: &mut Frame) -> Option<Position> {
         let is_call_left = |address| is_after_call(self.modules, self.space, spec, address);
         self.caller_of_leaf(spec, position, frame, is_call_left)
     }
@@ -131,8 +131,8 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
     ///
     /// # Sources
     /// glibc `sysdeps/unix/sysv/linux/x86_64/clone3.S`, "End FDE now".
-    fn behind_system_call(&self, code: &Code<'_>, position: &Position, frame: &mut Frame) -> Option<Position> {
-        if !position.flags.is_instruction || !code.is_behind_system_call(self.modules) {
+    fn caller_in_system_call(&self, code: &Code<'_>, position: &Position, frame: &mut Frame) -> Option<Position> {
+        if !position.flags.is_instruction || !code.follows_system_call(self.modules) {
             return None;
         }
         let spec = code.module.arch().spec();
@@ -151,7 +151,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         const RESULT: u16 = 0;
         position.flags.is_instruction
             && position.regs.regs.get(RESULT) == Some(0)
-            && code.is_behind_system_call(self.modules)
+            && code.follows_system_call(self.modules)
             && code.goes_on_to_start_thread(self.modules)
     }
 

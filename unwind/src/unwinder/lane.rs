@@ -24,7 +24,7 @@ pub(super) struct Lane {
     pub(super) frames: Vec<Frame>,
     first: usize,
     /// The rule was prefetched from the shared table.
-    is_asked: bool,
+    is_prefetched: bool,
 }
 
 /// The result of a step.
@@ -51,7 +51,7 @@ impl Lane {
         (self.ip, self.sp, self.fp, self.is_leaf) = (ip, sp, fp, true);
         self.leaving = Rule::EMPTY;
         self.first = self.frames.len();
-        self.is_asked = false;
+        self.is_prefetched = false;
     }
 
     /// This walk's frames: index of the first, and how many.
@@ -78,13 +78,13 @@ impl Lane {
 
     /// Marks the rule as prefetched; true if it was not, so that the caller should prefetch it and wait a round.
     #[inline]
-    pub(super) fn ask(&mut self) -> bool {
-        !core::mem::replace(&mut self.is_asked, true)
+    pub(super) fn begin_lookup(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_prefetched, true)
     }
 
     /// Reads the caller's ip and fp, if a frame is being left.
     #[inline]
-    pub(super) fn arrive<Y: Memory>(&mut self, memory: &Y) -> Step {
+    pub(super) fn load_caller<Y: Memory>(&mut self, memory: &Y) -> Step {
         let (rule, cfa) = (core::mem::replace(&mut self.leaving, Rule::EMPTY), self.cfa);
         if rule == Rule::EMPTY {
             return Step::On;
@@ -112,11 +112,11 @@ impl Lane {
         Step::On
     }
 
-    /// Applies the frame's rule and prefetches what [`Self::arrive`] reads, so that interleaved walks wait for memory
+    /// Applies the frame's rule and prefetches what [`Self::load_caller`] reads, so that interleaved walks wait for memory
     /// together.
     #[inline]
-    pub(super) fn leave<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
-        self.is_asked = false;
+    pub(super) fn apply_rule<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
+        self.is_prefetched = false;
         let cfa = if rule.is_simple() {
             rule.simple_cfa(self.sp, self.fp)
         } else {

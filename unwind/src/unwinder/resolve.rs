@@ -130,7 +130,7 @@ fn with_named_end<M: Modules + ?Sized>(
     let Ok(code) = find_code(modules, space, arch, lookup) else { return Rule::stop(stop) };
     match name_end(modules, &code, stop) {
         NO_CFI if trampoline::row(modules, &code).is_some() => Rule::SIGNAL,
-        NO_CFI if code.is_behind_system_call(modules) => Rule::FULL,
+        NO_CFI if code.follows_system_call(modules) => Rule::FULL,
         NO_CFI if code.module.is_entry_code(code.svma) => Rule::stop(NO_CFI).at_entry(),
         stop => Rule::stop(stop),
     }
@@ -148,10 +148,10 @@ pub(super) fn name_end<M: Modules + ?Sized>(modules: &M, code: &Code<'_>, stop: 
         return stop;
     }
     let spec = code.module.arch().spec();
-    let Some(behind) = code.behind(modules) else { return stop };
-    match (spec.root_of)(&behind) {
+    let Some(after) = code.code_after(modules) else { return stop };
+    match (spec.root_of)(&after) {
         Some(Root::ThreadStart)
-            if stop == NO_CFI && !code.before(modules).is_some_and(|before| (spec.starts_thread)(&before)) =>
+            if stop == NO_CFI && !code.code_before(modules).is_some_and(|before| (spec.starts_thread)(&before)) =>
         {
             stop
         }

@@ -85,11 +85,11 @@ impl Unwinder {
             self.lane.start(start);
             let end = loop {
                 let rule = self.rule(modules, space, self.lane.lookup());
-                match self.lane.leave(rule, &self.options, memory) {
+                match self.lane.apply_rule(rule, &self.options, memory) {
                     Step::On => {}
                     end => break end,
                 }
-                match self.lane.arrive(memory) {
+                match self.lane.load_caller(memory) {
                     Step::On => {}
                     end => break end,
                 }

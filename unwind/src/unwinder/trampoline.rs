@@ -10,7 +10,7 @@ use crate::stack::Root;
 /// stack pointer that the handler returns with.
 pub(super) fn row<M: Modules + ?Sized>(modules: &M, code: &Code<'_>) -> Option<CodeRow> {
     let spec = code.module.arch().spec();
-    let saved = (spec.signal_frame)(&code.behind(modules)?)?;
+    let saved = (spec.signal_frame)(&code.code_after(modules)?)?;
     let mut state = State { cfa: CfaRule::RegisterOffset { register: spec.sp, offset: 0 }, ..State::NEW };
     for &(register, offset) in saved {
         if let Some(rule) = state.rules.get_mut(usize::from(register)) {

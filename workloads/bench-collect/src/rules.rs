@@ -147,7 +147,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
 fn report(args: &Args, file: &Path, time: Option<&str>) -> anyhow::Result<Value> {
     let mut command = Command::new(&args.fpprof);
     command.arg("report").arg(file).arg("--json");
-    time.into_iter().for_each(|time| drop(command.args(["--time", time])));
+    command.args(time.into_iter().flat_map(|time| ["--time", time]));
     let output = command.stdin(Stdio::null()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(serde_json::from_slice(&output.stdout)?)

@@ -162,9 +162,16 @@ fn newer_events() -> Vec<Sideband> {
     vec![cgroup(1_600, "/system.slice/true.service"), cgroup(1_700, "/")]
 }
 
+/// The same, and what versions before 9 could not represent: a variable with a value, and one that could not be read.
+fn newest_events() -> Vec<Sideband> {
+    let environment = b"TEAM=web\0ROLE\0".to_vec();
+    let cgroup = Cgroup { time_ns: 1_800, pid: 9, path: "/".into(), environment };
+    newer_events().into_iter().chain([Sideband::Cgroup(cgroup)]).collect()
+}
+
 fn file() -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
-    events().iter().chain(&newer_events()).for_each(|event| writer.sideband(event).unwrap());
+    events().iter().chain(&newest_events()).for_each(|event| writer.sideband(event).unwrap());
     samples().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     let checkpoint = Checkpoint { time_ns: 8_000, cpus: end().cpus, ..Checkpoint::default() };
     writer.checkpoint(&checkpoint).unwrap();
@@ -209,7 +216,7 @@ fn written_bytes_are_the_golden_ones() {
 #[test]
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
-    let (its_gaps, mut samples) = read(compare_or_bless("version9.bin", &file()), &newer_events());
+    let (its_gaps, mut samples) = read(compare_or_bless("version9.bin", &file()), &newest_events());
     assert_eq!(samples.split_off(30), samples_with_signals());
     assert_eq!(
         read(std::fs::read(path("version8.bin")).unwrap(), &newer_events()),
