@@ -116,6 +116,15 @@ fn search_and_filters() {
     let names = page.names("flame");
     assert!(names.contains(&"sort".to_owned()) && !names.contains(&"copy".to_owned()), "{names:?}");
     assert!(page.text("status").contains("210 samples of cpu-clock by cfi"), "{}", page.text("status"));
+    page.choose("process", "");
+    page.choose("label.team", "=web");
+    let names = page.names("flame");
+    assert!(names.contains(&"copy".to_owned()) && !names.contains(&"sort".to_owned()), "{names:?}");
+    assert!(page.text("status").contains("90 samples of cpu-clock by cfi"), "{}", page.text("status"));
+    let labels = page.browser.eval("[...document.querySelectorAll('#labels select')].map(s => s.value)");
+    assert_eq!(labels, json!(["=web", ""]), "team and zone");
+    page.choose("label.team", "");
+    page.choose("process", "=db");
     page.choose("strategy", "=fp");
     assert!(page.names("flame").contains(&"[broken: ra_not_exec]".to_owned()));
     page.choose("process", "=nginx");

@@ -47,7 +47,8 @@ static __always_inline __u32 signal_step(struct cfi_walk *walk, void *reader)
 	__u64 sp = walk->sp;
 
 	/* The interrupted code may use another stack, so its sp is not compared with this one. */
-	if (READ_PAIR(reader, walk->below_cfa, sp + UCONTEXT_SP) || READ_PAIR(reader, walk->pair, sp + UCONTEXT_RSI))
+	if (READ_PAIR(reader, walk->below_cfa, sp + UCONTEXT_SP) ||
+	    READ_PAIR(reader, walk->pair, sp + UCONTEXT_RSI))
 		return CFI_MISS_UNREADABLE;
 	if ((walk->below_cfa[0] & 7) || !walk->below_cfa[0] || walk->below_cfa[0] == sp)
 		return CFI_MISS_NOT_ASCENDING;

@@ -81,6 +81,7 @@ fn filters() -> Markup {
             label { "from (UTC) " input #from type="datetime-local" step="1"; }
             label { "to " input #to type="datetime-local" step="1"; }
             @for (name, words) in FACETS { label { (words) " " select id=(name) {} } }
+            span #labels {}
             label { "count " select #unit {
                 option value="" { "automatic" }
                 option value="samples" { "samples" }

@@ -3,7 +3,7 @@
 import { number } from "../words.js";
 import { ask, Refused } from "./api.js";
 import { byId, make } from "./dom.js";
-import { changed, FACETS, go, OWN, query, state } from "./state.js";
+import { changed, FACETS, go, LABEL, OWN, query, state } from "./state.js";
 import { VIEWS } from "./views.js";
 
 /** Lengths of ranges in seconds, up to the end of the last interval. */
@@ -100,7 +100,30 @@ function options(select, any, names, chosen) {
   select.value = chosen === null ? "" : `=${chosen}`;
 }
 
-function fill({ facets, combinations, choice }) {
+/** Fills the lists of the labels, whose names only the store knows. A label without values here has none, unless one is chosen. */
+function fillLabels(labels) {
+  const now = state();
+  const named = Object.keys(labels).filter((label) => labels[label].some(({ name }) => name !== ""));
+  const chosen = [...now.keys()].filter((name) => name.startsWith(LABEL)).map((name) => name.slice(LABEL.length));
+  const all = [...new Set([...named, ...chosen])].sort();
+  const known = [...byId("labels").children].map((child) => child.dataset.label);
+  if (all.join("\n") !== known.join("\n")) {
+    byId("labels").replaceChildren(...all.map((label) => {
+      const select = make("select", { id: LABEL + label });
+      select.addEventListener("change", () => change({ [LABEL + label]: chosenIn(select), zoom: null }));
+      const element = make("label", {}, `${label} `, select);
+      element.dataset.label = label;
+      return element;
+    }));
+  }
+  for (const label of all) {
+    const values = (labels[label] ?? []).map(({ name, samples }) => [name, samples]);
+    options(byId(LABEL + label), "any", values, now.get(LABEL + label));
+  }
+}
+
+function fill({ facets, labels, combinations, choice }) {
+  fillLabels(labels);
   const now = state();
   const names = (facet) => (facets[facet] ?? []).map(({ name, samples }) => [name, samples]);
   const lists = Object.fromEntries(FACETS.map((facet) => [facet, names(facet)]));
@@ -130,11 +153,13 @@ function change(changes) {
   refresh();
 }
 
+/** The name chosen in a list of [`options`]; `null` for any. */
+const chosenIn = (select) => (select.value === "" ? null : select.value.slice(1));
+
 function listen() {
-  const chosen = (select) => (select.value === "" ? null : select.value.slice(1));
-  for (const facet of FACETS) byId(facet).addEventListener("change", ({ target }) => change({ [facet]: chosen(target), zoom: null }));
+  for (const facet of FACETS) byId(facet).addEventListener("change", ({ target }) => change({ [facet]: chosenIn(target), zoom: null }));
   for (const facet of OWN) {
-    byId(`before.${facet}`).addEventListener("change", ({ target }) => change({ [`before.${facet}`]: chosen(target) }));
+    byId(`before.${facet}`).addEventListener("change", ({ target }) => change({ [`before.${facet}`]: chosenIn(target) }));
   }
   for (const name of ["unit", "before"]) byId(name).addEventListener("change", ({ target }) => change({ [name]: target.value || null }));
   byId("range").addEventListener("change", async ({ target }) => {

@@ -4,6 +4,8 @@
 export const FILTERS = ["from", "to", "host", "service", "container", "pod", "process", "event", "strategy"];
 /** Filters chosen from a list of names. */
 export const FACETS = FILTERS.slice(2);
+/** Start of the parameters that filter by a label. */
+export const LABEL = "label.";
 /** Filters that the left side of a comparison may override. */
 export const OWN = ["host", "service", "container", "process", "strategy"];
 
@@ -32,7 +34,7 @@ export function go(next, quietly) {
 /** The filters as parameters of a query, with further ones. */
 export function query(more = {}) {
   const now = state();
-  const pairs = FILTERS.filter((name) => now.has(name)).map((name) => [name, now.get(name)]);
+  const pairs = [...now].filter(([name]) => FILTERS.includes(name) || name.startsWith(LABEL));
   const all = { ...Object.fromEntries(pairs), ...more };
   return new URLSearchParams(Object.entries(all).filter(([, value]) => value !== null));
 }
