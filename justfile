@@ -80,6 +80,7 @@ leftovers:
 check:
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --all --check
+    cargo metadata --quiet --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
     cargo fmt --manifest-path tests/outside/Cargo.toml --check
     clang-format --dry-run -Werror collector/src/bpf/*.c collector/src/bpf/*.h
     shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh

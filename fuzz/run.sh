@@ -21,7 +21,7 @@ failed=0
 echo "target         seconds  executions  edges  files  most memory  result"
 for target in "$@"; do
     corpus=$work/corpus/$target
-    mkdir -p "$corpus" "$work/found/$target"
+    mkdir -p "$corpus" "$work/found/$target" "$work/seeds/$target"
     log=$work/$target.log
     result=passed
     begun=$(date +%s)

@@ -78,7 +78,8 @@ impl Groups {
         let path = cgroup_of(pid, tid)?;
         let may_read = self.only_user.is_none_or(|user| is_of_user(pid, user) == Some(true));
         let names = if may_read { self.names.as_slice() } else { &[] };
-        Some(Sideband::Cgroup(Cgroup { time_ns, pid, path, environment: environment_of(pid, tid, names) }))
+        // Without an event, it has those of its parent.
+        Some(Sideband::Cgroup(Cgroup { time_ns, pid, path, environment: environment_of(pid, tid, names)? }))
     }
 
     /// Forgets processes that no longer exist: call it after each pass over the samples.

@@ -2,8 +2,10 @@
 //!
 //! The process receives the interval through its socket, as a file: a `Task` as one line of JSON, then a recording. It
 //! writes to its standard output, also a file: a `Head` as one line of JSON, the table of stacks, and the requests to a
-//! collector. Then it exits. Tables are merged likewise: after the line, each is a file of its own.
+//! collector. Then it exits. Tables are merged likewise: each is a file of its own, and the answer is a `MergedHead` and
+//! the table.
 
+use super::compaction::Outcome;
 use super::labels::{self, LabelRule, LeftOut};
 use crate::live::Part;
 use crate::worker::{self, Files, KernelNames, Modules, is_privileged};
@@ -18,6 +20,7 @@ use fpprof_reports::parquet;
 use fpprof_reports::profile::otlp::{self, Request};
 use fpprof_reports::store::merge;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,6 +29,7 @@ use std::iter;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -33,6 +37,9 @@ use std::time::Duration;
 
 /// The time limit for analysing one interval: its file systems may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
+/// The same for merging tables, which are the agent's own.
+const MERGE_LIMIT: Duration = Duration::from_secs(30);
+const UNEXPECTED: &str = "unexpected answer of the process that unwinds";
 /// The most bytes the process may write (table and requests): hostile files may have taken it over.
 pub(crate) const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// The most bytes of the JSON line before the table.
@@ -46,7 +53,23 @@ const MAX_REQUESTS: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Task {
     Analyse(Span),
-    Merge,
+    /// Merges as many tables.
+    Merge {
+        tables: usize,
+    },
+}
+
+/// A merged table; empty if one of its sources cannot be read, with the reason.
+struct Merged {
+    table: Vec<u8>,
+    damaged: Option<String>,
+}
+
+/// The line before a merged table.
+#[derive(Debug, Serialize, Deserialize)]
+struct MergedHead {
+    damaged: Option<String>,
+    table_bytes: usize,
 }
 
 /// The time of an interval, and how to analyse it.
@@ -136,31 +159,38 @@ impl Analyst {
         part.write(&mut input)?;
         drop(part);
         input.rewind()?;
-        read_output(self.written(vec![input])?)
+        read_output(self.written(vec![input], LIMIT)?)
     }
 
     /// Merges tables, in order; returns the bytes of one with the rows of all.
     ///
     /// # Errors
-    /// Those of [`Self::analyse`]; if a table is damaged.
-    pub(super) fn merge(&mut self, tables: Vec<File>) -> anyhow::Result<Vec<u8>> {
+    /// [`Outcome::Damaged`] if one of them is, [`Outcome::Failed`] for those of [`Self::analyse`].
+    pub(super) fn merge(&mut self, tables: Vec<File>) -> Result<Vec<u8>, (Outcome, anyhow::Error)> {
+        let Merged { table, damaged } = self.merge_elsewhere(tables).map_err(|error| (Outcome::Failed, error))?;
+        match damaged {
+            None => Ok(table),
+            Some(error) => Err((Outcome::Damaged, anyhow::Error::msg(error))),
+        }
+    }
+
+    fn merge_elsewhere(&mut self, tables: Vec<File>) -> anyhow::Result<Merged> {
         if !is_privileged() {
             return merged(tables);
         }
-        let mut input = first_part(&Task::Merge)?;
+        let mut input = first_part(&Task::Merge { tables: tables.len() })?;
         input.rewind()?;
-        let mut output = self.written([input].into_iter().chain(tables).collect())?;
-        let mut table = Vec::new();
-        output.rewind()?;
-        output.read_to_end(&mut table)?;
-        Ok(table)
+        let output = self.written([input].into_iter().chain(tables).collect(), MERGE_LIMIT)?;
+        let (MergedHead { damaged, table_bytes }, table) = read_head(output)?;
+        ensure!(table_bytes == table.len(), UNEXPECTED);
+        Ok(Merged { table, damaged })
     }
 
     /// Gives parts to a process without privileges; returns what it wrote.
     ///
-    /// A thread talks to the process, so that a hung process cannot block the agent: after [`LIMIT`] the process is
+    /// A thread talks to the process, so that a hung process cannot block the agent: after the limit the process is
     /// killed, the task fails, and further ones fail until the thread has ended.
-    fn written(&mut self, parts: Vec<File>) -> anyhow::Result<File> {
+    fn written(&mut self, parts: Vec<File>, limit: Duration) -> anyhow::Result<File> {
         if let Some(late) = self.late.take() {
             // A thread that panicked has dropped its sender.
             let is_over = loop {
@@ -184,7 +214,7 @@ impl Analyst {
         })?;
         let mut process = None;
         loop {
-            match receiver.recv_timeout(LIMIT) {
+            match receiver.recv_timeout(limit) {
                 Ok(Message::Started(started)) => process = Some(started),
                 Ok(Message::Done(done)) => return done,
                 Err(RecvTimeoutError::Disconnected) => bail!("the thread that waits for the process has ended"),
@@ -192,7 +222,7 @@ impl Analyst {
                     // Fails if it has just ended.
                     let _ = process.map(|process| pidfd_send_signal(process, Signal::KILL));
                     self.late = Some(receiver);
-                    bail!("the process that unwinds took more than {} s", LIMIT.as_secs());
+                    bail!("the process that unwinds took more than {} s", limit.as_secs());
                 }
             }
         }
@@ -228,16 +258,21 @@ fn in_process(parts: Vec<File>, files: &Files, sender: &Sender<Message>) -> anyh
     Ok(output)
 }
 
-/// Reads what the process wrote. Hostile files may have taken it over, so every size is checked against what is there.
-fn read_output(mut output: File) -> anyhow::Result<Output> {
-    const UNEXPECTED: &str = "unexpected answer of the process that unwinds";
+/// Reads the first line of what the process wrote, and the bytes that follow.
+fn read_head<H: DeserializeOwned>(mut output: File) -> anyhow::Result<(H, Vec<u8>)> {
     output.rewind()?;
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     output.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
-    let Head { analysed, table_bytes, requests } = serde_json::from_slice(&line).context(UNEXPECTED)?;
-    let mut table = Vec::new();
-    output.read_to_end(&mut table)?;
+    let head = serde_json::from_slice(&line).context(UNEXPECTED)?;
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest)?;
+    Ok((head, rest))
+}
+
+/// Reads what the process wrote. Hostile files may have taken it over, so every size is checked against what is there.
+fn read_output(output: File) -> anyhow::Result<Output> {
+    let (Head { analysed, table_bytes, requests }, mut table) = read_head(output)?;
     ensure!(table_bytes <= table.len() && requests.len() <= MAX_REQUESTS, UNEXPECTED);
     let rest = table.split_off(table_bytes);
     let mut rest = rest.as_slice();
@@ -260,11 +295,20 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     let mut file = BufReader::new(file);
     let mut line = Vec::new();
     file.read_until(b'\n', &mut line)?;
-    let Task::Analyse(span) = serde_json::from_slice(&line)? else {
-        let tables = iter::from_fn(|| client.part().transpose()).map(|part| Ok(part?.0));
-        let table = merged(tables.collect::<anyhow::Result<_>>()?)?;
-        io::stdout().lock().write_all(&table)?;
-        return Ok(crate::exit::DONE);
+    let span = match serde_json::from_slice(&line)? {
+        Task::Analyse(span) => span,
+        Task::Merge { tables: n } => {
+            let tables = iter::from_fn(|| client.part().transpose()).map(|part| Ok(part?.0));
+            let tables = tables.collect::<anyhow::Result<Vec<_>>>()?;
+            ensure!(tables.len() == n, "{} tables instead of {n}", tables.len());
+            let Merged { table, damaged } = merged(tables)?;
+            let mut out = io::stdout().lock();
+            serde_json::to_writer(&mut out, &MergedHead { damaged, table_bytes: table.len() })?;
+            out.write_all(b"\n")?;
+            out.write_all(&table)?;
+            out.flush()?;
+            return Ok(crate::exit::DONE);
+        }
     };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
@@ -279,10 +323,21 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     Ok(crate::exit::DONE)
 }
 
-fn merged(tables: Vec<File>) -> anyhow::Result<Vec<u8>> {
+/// # Errors
+/// If the table cannot be written, but not if one cannot be read.
+fn merged(tables: Vec<File>) -> anyhow::Result<Merged> {
     let mut table = Vec::new();
-    merge(tables, &mut table)?;
-    Ok(table)
+    // The `parquet` crate panics on some damaged files.
+    let damaged = match catch_unwind(AssertUnwindSafe(|| merge(tables, &mut table))) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) if error.table.is_some() => Some(error.to_string()),
+        Ok(Err(error)) => return Err(error.into()),
+        Err(_) => Some("the reader of tables has panicked".to_owned()),
+    };
+    if damaged.is_some() {
+        table.clear();
+    }
+    Ok(Merged { table, damaged })
 }
 
 /// Analyses a recording. Waits are analysed separately: they are never summed with CPU samples.

@@ -28,8 +28,8 @@ use walkdir::WalkDir;
 
 /// How long a replaced directory stays, for readers that are listing it.
 const GRACE: Duration = Duration::from_secs(60);
-/// The most bytes of files that are merged into one.
-const MAX_BYTES: u64 = 64 << 20;
+/// The most bytes of files that are merged into one: a reader may take all of it at once.
+const MAX_BYTES: u64 = 16 << 20;
 /// The most files that are merged into one at a time: all of them are open then.
 const MAX_FILES: usize = 256;
 
@@ -44,6 +44,11 @@ pub(super) struct Compaction {
     replaced: Vec<(PathBuf, Instant)>,
     is_refused: bool,
 }
+
+/// Merges open files.
+pub(super) trait Merge: FnOnce(Vec<File>) -> Result<Vec<u8>, (Outcome, anyhow::Error)> {}
+
+impl<F: FnOnce(Vec<File>) -> Result<Vec<u8>, (Outcome, anyhow::Error)>> Merge for F {}
 
 /// What became of an hour, or of a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +97,13 @@ impl Outcome {
     }
 }
 
+impl Job {
+    /// The names of all files of the day.
+    fn names(&self) -> BTreeSet<String> {
+        self.sources.iter().chain(&self.others).map(|file| file.name.clone()).collect()
+    }
+}
+
 impl Compaction {
     /// Takes over what a previous agent left.
     pub(super) fn new(store: &Store) -> Self {
@@ -101,20 +113,37 @@ impl Compaction {
         Self { store: path, host, given_up: BTreeSet::new(), replaced, is_refused: false }
     }
 
-    /// Merges the files of one hour of a table, the latest that ended by this time and has several; also removes what was
-    /// replaced [`GRACE`] ago. `merge` reads open files in order and returns the bytes of one with their rows.
+    /// Removes what was replaced [`GRACE`] ago.
+    ///
+    /// # Errors
+    /// The first of what cannot be removed; all of that is tried again with the next call.
+    pub(super) fn clean(&mut self, now: Instant) -> anyhow::Result<()> {
+        let is_over = |since: &Instant| now.saturating_duration_since(*since) >= GRACE;
+        let mut failed = None;
+        for (path, since) in self.replaced.extract_if(.., |(_, since)| is_over(since)).collect::<Vec<_>>() {
+            let given_back = match path.strip_prefix(beside(&self.store, &self.host)) {
+                Ok(day) => self.give_back(&path, &self.store.join(day), |name| self.is_own(name)),
+                Err(_) => Ok(()),
+            };
+            if let Err(error) = given_back.and_then(|()| std::fs::remove_dir_all(&path)) {
+                failed.get_or_insert(anyhow::Error::new(error).context(path.display().to_string()));
+                self.replaced.push((path, since));
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Merges the files of one hour of a table, the latest that ended by this time and has several. `merge` reads open
+    /// files in order and returns the bytes of one with their rows, or why it cannot.
     ///
     /// Nothing else may write own files to the store meanwhile.
     pub(super) fn step(
         &mut self,
         until_us: i64,
         now: Instant,
-        merge: impl FnOnce(Vec<File>) -> anyhow::Result<Vec<u8>>,
+        merge: impl Merge,
     ) -> Vec<(Outcome, Option<anyhow::Error>)> {
         let mut outcomes = Vec::new();
-        if let Err(error) = self.remove_replaced(now) {
-            outcomes.push((Outcome::Failed, Some(error)));
-        }
         if self.is_refused {
             return outcomes;
         }
@@ -215,31 +244,24 @@ impl Compaction {
         name.split_once('-').and_then(|(_, rest)| rest.strip_suffix(".parquet")) == Some(&self.host)
     }
 
-    fn run(
-        &mut self,
-        job: &Job,
-        now: Instant,
-        merge: impl FnOnce(Vec<File>) -> anyhow::Result<Vec<u8>>,
-    ) -> Result<(), (Outcome, anyhow::Error)> {
+    fn run(&mut self, job: &Job, now: Instant, merge: impl Merge) -> Result<(), (Outcome, anyhow::Error)> {
+        let begun = Instant::now();
         let failed = |error: io::Error| (Outcome::Failed, anyhow::Error::new(error));
         let day = self.store.join(&job.day);
         let files = job.sources.iter().map(|file| File::open(day.join(&file.name))).collect::<Result<_, _>>();
-        let merged = merge(files.map_err(failed)?).map_err(|error| (Outcome::Damaged, error))?;
+        let merged = merge(files.map_err(failed)?)?;
         let built = self.beside(&job.day);
-        let exchanged =
-            own_dir(&beside(&self.store, &self.host)).map_err(|error| (Outcome::Failed, error)).and_then(|()| {
-                self.build(job, &built, &merged).and_then(|()| self.exchange(job, &built)).map_err(|error| {
-                    let outcome = if is_refusal(&error) { Outcome::Refused } else { Outcome::Failed };
-                    (outcome, error.into())
-                })
-            });
-        if exchanged.is_err() {
+        own_dir(&beside(&self.store, &self.host)).map_err(|error| (Outcome::Failed, error))?;
+        let exchanged = self.build(job, &built, &merged).and_then(|()| self.exchange(job, &built));
+        if let Err(error) = exchanged {
             // If it cannot be removed now, it is with the next start.
             let _ = std::fs::remove_dir_all(&built);
-            return exchanged;
+            let outcome = if is_refusal(&error) { Outcome::Refused } else { Outcome::Failed };
+            return Err((outcome, error.into()));
         }
-        self.replaced.push((built, now));
-        Ok(())
+        // From here on it has what was in the day before.
+        self.replaced.push((built.clone(), now + begun.elapsed()));
+        self.settle(job, &built).map_err(failed)
     }
 
     /// Builds the directory that will be that of the day.
@@ -256,19 +278,22 @@ impl Compaction {
         File::open(built)?.sync_all()
     }
 
+    /// Exchanges it for the day, unless files have come or gone meanwhile.
     fn exchange(&self, job: &Job, built: &Path) -> io::Result<()> {
-        let day = self.store.join(&job.day);
-        let names = |files: Option<Vec<Own>>| -> BTreeSet<String> {
-            files.into_iter().flatten().map(|file| file.name).collect()
-        };
-        let known = names(Some([job.sources.as_slice(), &job.others].concat()));
-        if names(self.listed(&job.day)?) != known {
+        let names = self.listed(&job.day)?.map(|files| files.into_iter().map(|file| file.name).collect());
+        if names.as_ref() != Some(&job.names()) {
             return Err(io::Error::other("its files have changed meanwhile"));
         }
-        renameat_with(CWD, built, CWD, &day, RenameFlags::EXCHANGE)?;
+        Ok(renameat_with(CWD, built, CWD, self.store.join(&job.day), RenameFlags::EXCHANGE)?)
+    }
+
+    /// Makes an exchange durable, and puts back what came between the last look and the exchange.
+    fn settle(&self, job: &Job, built: &Path) -> io::Result<()> {
+        let day = self.store.join(&job.day);
         for parent in [day.parent(), built.parent()].into_iter().flatten() {
             File::open(parent)?.sync_all()?;
         }
+        let known = job.names();
         self.give_back(built, &day, |name| known.contains(name))
     }
 
@@ -280,18 +305,6 @@ impl Compaction {
                 make_dir(day)?;
                 renameat_with(CWD, replaced.join(&name), CWD, day.join(&name), RenameFlags::NOREPLACE)?;
             }
-        }
-        Ok(())
-    }
-
-    fn remove_replaced(&mut self, now: Instant) -> anyhow::Result<()> {
-        let is_over = |since: &Instant| now.saturating_duration_since(*since) >= GRACE;
-        for (path, _) in self.replaced.extract_if(.., |(_, since)| is_over(since)).collect::<Vec<_>>() {
-            let removed = match path.strip_prefix(beside(&self.store, &self.host)) {
-                Ok(day) => self.give_back(&path, &self.store.join(day), |name| self.is_own(name)),
-                Err(_) => Ok(()),
-            };
-            removed.and_then(|()| std::fs::remove_dir_all(&path)).with_context(|| path.display().to_string())?;
         }
         Ok(())
     }

@@ -113,7 +113,7 @@ impl Metrics {
         registry.register("store_files", "Files of the store", all.store_files.clone());
         registry.register("store_errors", "Failures to write or remove files of the store", all.store_errors.clone());
         registry.register_with_unit("store_written", "Bytes written to the store", Unit::Bytes, all.written_bytes.clone());
-        registry.register("store_compactions", "Hours whose files were merged, or left as they are, by outcome (shared: days)", all.compactions.clone());
+        registry.register("store_compactions", "Hours by what became of their files; for shared, days", all.compactions.clone());
         registry.register_with_unit("not_sampled", "Time between recordings, while the agent starts again", Unit::Seconds, all.not_sampled.clone());
         registry.register("pushed_samples", "Samples that were to be sent to the collector, by outcome", all.pushed.clone());
         registry.register("push_retries", "Requests that the collector did not take, and that are sent again", all.push_retries.clone());

@@ -44,12 +44,12 @@ fn store(config: &StoreConfig) -> Result<String, String> {
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let refused = |why: String| Err(format!("cannot write to {}: {why}", there.display()));
     match access(there, Access::WRITE_OK | Access::EXEC_OK) {
-        _ if !there.is_dir() => refused("it is no directory".to_owned()),
+        _ if !there.is_dir() => refused("it is not a directory".to_owned()),
         Err(error) => refused(std::io::Error::from(error).to_string()),
         Ok(()) if there != path.as_path() => Ok(format!("can create {}", path.display())),
         Ok(()) => match own_dir(path) {
             Ok(()) => Ok(format!("can write to {}", path.display())),
-            Err(error) => Err(format!("will not write to {error}")),
+            Err(error) => Err(format!("refuses {error}")),
         },
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
 
-    /// Check that a store that does not exist yet can be created, and that one which is no directory is refused.
+    /// Check that a store that does not exist yet can be created, and that one which is not a directory is refused.
     #[test]
     fn stores_are_looked_at() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -70,7 +70,7 @@ mod tests {
         assert!(!dir.path().join("a").exists());
         let file = dir.path().join("file");
         std::fs::write(&file, "").expect("written");
-        assert!(of(&file.join("store")).is_err_and(|words| words.ends_with("file: it is no directory")));
+        assert!(of(&file.join("store")).is_err_and(|words| words.ends_with("file: it is not a directory")));
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("changed");
         assert!(of(dir.path()).is_err_and(|words| words.contains("others may write into it")));
     }

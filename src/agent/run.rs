@@ -93,7 +93,7 @@ impl Settings {
             Ok(Some((size, samples))) => {
                 let dir = self.store.path().join("spool");
                 print_message(&format!(
-                    "fpprof: {samples} samples wait in {} for a collector, in {} files: set push.url, or remove them",
+                    "fpprof: {samples} samples wait in {} for a collector, in {} files: set push.url, or remove these files",
                     dir.display(),
                     size.files
                 ));
@@ -215,6 +215,8 @@ impl Agent<'_> {
                     let ended = std::mem::replace(&mut interval, self.begin());
                     counting.parsers = session.parsers();
                     let used = self.close(part, &ended, &mut counting);
+                    notify(NotifyState::Watchdog);
+                    self.compact(&interval);
                     if used.is_some() {
                         // These settings work: no need to go back.
                         self.previous = None;
@@ -304,18 +306,19 @@ impl Agent<'_> {
             }
             Err(error) => self.failed(REMOVING, &error, "old files stay"),
         }
-        self.compact(&span);
         Some(spent.used)
     }
 
-    /// Merges the files of an hour that was over when this interval ended: what is still to be written began later.
-    fn compact(&mut self, span: &Span) {
-        if !self.settings.config.store.compact {
-            return;
-        }
-        let ended = i64::try_from(u128::from(span.start_unix_us) + span.duration.as_micros()).unwrap_or(i64::MAX);
+    /// Merges the files of an hour that was over when this interval began: what is still to be written began later.
+    fn compact(&mut self, interval: &Interval) {
+        let until_us = i64::try_from(interval.start_unix_us).unwrap_or(i64::MAX);
         let Self { settings, analyst, .. } = self;
-        for (outcome, error) in settings.compaction.step(ended, Instant::now(), |files| analyst.merge(files)) {
+        let cleaned = settings.compaction.clean(Instant::now());
+        let mut outcomes: Vec<_> = cleaned.err().map(|error| (Outcome::Failed, Some(error))).into_iter().collect();
+        if settings.config.store.compact {
+            outcomes.extend(settings.compaction.step(until_us, Instant::now(), |files| analyst.merge(files)));
+        }
+        for (outcome, error) in outcomes {
             self.metrics.add_compaction(outcome);
             if let (Some(error), true) = (error, self.failing.insert(outcome.name())) {
                 print_failure(&error, "its files are not merged");

@@ -45,7 +45,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         print_message(&format!("fpprof: the configuration is valid: {}", config.summary()?));
         let Outlook { sampling, store } = agent::outlook(&config)?;
         match sampling {
-            Ok(words) => words.iter().for_each(|words| print_message(&format!("fpprof: as this user: {words}"))),
+            Ok(words) => {
+                let mode = words.first().map(|mode| format!("as this user it would sample by {mode}"));
+                let lines = mode.iter().chain(words.iter().skip(1));
+                lines.for_each(|line| print_message(&format!("fpprof: {line}")));
+            }
             Err(error) => print_message(&format!("fpprof: as this user it cannot record: {error}")),
         }
         print_message(&format!("fpprof: as this user it {}", store.unwrap_or_else(|error| error)));

@@ -21,9 +21,8 @@ const PARQUET: &[u8; 4] = b"PAR1";
 
 /// Show a store or a recording as a page: flame graphs, functions, comparisons, lost samples, cost
 ///
-/// The page is served to this machine only. It has filters for times, machines, services, containers, processes and strategies,
-/// and its address says what it shows. The same answers are at /api as JSON, with the parameters of the page, and with
-/// label.NAME=VALUE for labels of the agent's configuration.
+/// The page is served to this machine only. It has filters for times, machines, services, containers, processes, labels and
+/// strategies, and its address says what it shows. The same answers are at /api as JSON, with the parameters of the page.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof serve                         # the store of `fpprof agent`, at http://127.0.0.1:7475/

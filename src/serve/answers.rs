@@ -214,7 +214,9 @@ impl Answer<'_> {
             match rows.and_then(|rows| Ok(rows.iter().try_for_each(&mut add)?)) {
                 Ok(()) => _ = self.read.insert(found.name),
                 Err(Unread::Store(StoreError::Stopped)) => return Err(self.stopped()),
-                Err(Unread::Io(error)) if error.kind() == io::ErrorKind::NotFound && !self.is_last_try => {
+                Err(Unread::Io(error))
+                    if error.kind() == io::ErrorKind::NotFound && found.is_gone() && !self.is_last_try =>
+                {
                     return Err(Failure::Changed);
                 }
                 Err(Unread::Store(error)) if !error.is_of_file() => return Err(error.into()),

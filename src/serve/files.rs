@@ -28,6 +28,13 @@ pub(super) struct Found {
     path: Option<PathBuf>,
 }
 
+impl Found {
+    /// Whether it is not there any more. A symbolic link to nothing is.
+    pub(super) fn is_gone(&self) -> bool {
+        self.path.as_ref().is_none_or(|path| path.symlink_metadata().is_err())
+    }
+}
+
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unread {

@@ -328,7 +328,11 @@ fn it_says_how_it_would_sample() {
     let config = agent.directory.path().join("agent.toml");
     let checked = ran(fpprof().args(["agent", "--check", "--config"]).arg(&config));
     assert_eq!(checked.status, 0, "{}", checked.stderr);
-    let mode = checked.stderr.lines().find_map(|line| line.strip_prefix("fpprof: as this user: ")).expect("a mode");
+    let mode = checked
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("fpprof: as this user it would sample by "))
+        .expect("a mode");
     let mode = mode.strip_suffix(" with eBPF").expect("eBPF");
     assert!(checked.stderr.contains(&format!("can write to {}", agent.store().display())), "{}", checked.stderr);
     assert!(agent.log().contains(&format!("fpprof: --call-graph {mode}: ")), "{mode}: {}", agent.log());
@@ -338,7 +342,7 @@ fn it_says_how_it_would_sample() {
     std::fs::write(&other, format!("call-graph = \"fp\"\n[store]\npath = \"{}/store\"\n", config.display()))
         .expect("written");
     let checked = ran(fpprof().args(["agent", "--check", "--config"]).arg(&other));
-    let words = ["as this user: fp with eBPF", "as this user it cannot write to "];
+    let words = ["as this user it would sample by fp with eBPF", "as this user it cannot write to "];
     assert!(words.iter().all(|words| checked.stderr.contains(words)), "{}", checked.stderr);
     agent.end().assert_balance();
 }

@@ -26,7 +26,11 @@ use std::time::{Duration, Instant};
 /// Opens the events for the whole machine, if that is the target, and closes them.
 pub(crate) fn rehearse(request: &Request) -> Result<(), Error> {
     match request.target {
-        Target::System => Events::open_cpus(&Plan::new(request)?).map(drop),
+        Target::System => {
+            let plan = Plan::new(request)?;
+            let _open_files = OpenFiles::raise();
+            Events::open_cpus(&plan).map(drop)
+        }
         _ => Ok(()),
     }
 }

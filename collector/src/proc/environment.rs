@@ -1,5 +1,6 @@
 //! `/proc/PID/environ`: some variables of the environment of a process, as it was when it executed its program.
 
+use super::status::thread_runs;
 use fpprof_recording::MAX_ENVIRONMENT_BYTES;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,15 +12,16 @@ const MAX_VALUE_BYTES: usize = 512;
 
 /// The variables of these names that a process has set, as in
 /// [`Cgroup::environment`](fpprof_recording::model::Cgroup::environment); nothing else of its environment is kept.
+/// `None` if names are given and the process has ended.
 ///
 /// A process can overwrite its environment, and put any memory in its place. The kernel reads anonymous memory only, so
 /// that no file system of a user can hold up the reader.
 ///
 /// # Sources
 /// `environ_read` in `fs/proc/base.c`, with `FOLL_ANON` since Linux 4.17 (commit 7f7ccc2ccc2e).
-pub(crate) fn environment_of(pid: u32, tid: u32, names: &[String]) -> Vec<u8> {
+pub(crate) fn environment_of(pid: u32, tid: u32, names: &[String]) -> Option<Vec<u8>> {
     if names.is_empty() {
-        return Vec::new();
+        return Some(Vec::new());
     }
     // A first thread that has exited shows no environment, nor does a kernel thread.
     let other = (tid != pid).then_some(tid);
@@ -28,10 +30,11 @@ pub(crate) fn environment_of(pid: u32, tid: u32, names: &[String]) -> Vec<u8> {
         .map(|tid| read(pid, tid))
         .find(|read| !matches!(read, Ok((text, _)) if text.is_empty()));
     match read {
-        Some(Ok((text, is_whole))) => chosen(&text, is_whole, names),
-        Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => chosen(&[], false, names),
-        // It is gone.
-        Some(Err(_)) | None => Vec::new(),
+        Some(Ok((text, is_whole))) => Some(chosen(&text, is_whole, names)),
+        Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Some(chosen(&[], false, names)),
+        Some(Err(_)) => None,
+        // A kernel thread has none, and on some kernels a process that has ended shows none.
+        None => thread_runs(pid, tid).then(Vec::new),
     }
 }
 
@@ -95,7 +98,7 @@ mod tests {
         assert!(chosen(b"", false, &many).len() <= MAX_ENVIRONMENT_BYTES);
     }
 
-    /// Check that the environment of a process is read, that nothing of a huge one is guessed, and that a process that is gone has none.
+    /// Check that the environment of a process is read, that nothing of a huge one is guessed, and that one that has ended has none.
     #[test]
     fn a_process_has_an_environment() {
         let mut child = Command::new("sleep");
@@ -108,9 +111,15 @@ mod tests {
             std::thread::yield_now();
         }
         let of = |tid, wanted: &[&str]| environment_of(pid, tid, &names(wanted));
-        assert_eq!(of(pid, &["A_TEAM", "MISSING"]), b"A_TEAM=db\0MISSING\0");
-        assert_eq!(of(pid, &["ZTEAM"]), b"ZTEAM\0", "beyond what is read");
-        child.kill().and_then(|()| child.wait()).expect("it ends");
-        assert!(of(pid, &["A_TEAM"]).is_empty());
+        assert_eq!(of(pid, &["A_TEAM", "MISSING"]).as_deref(), Some(&b"A_TEAM=db\0MISSING\0"[..]));
+        assert_eq!(of(pid, &["ZTEAM"]).as_deref(), Some(&b"ZTEAM\0"[..]), "beyond what is read");
+        child.kill().expect("it is killed");
+        while thread_runs(pid, pid) {
+            std::thread::yield_now();
+        }
+        assert_eq!(of(pid, &["A_TEAM"]), None, "it has ended, but is still there");
+        child.wait().expect("it ends");
+        assert_eq!(of(pid, &["A_TEAM"]), None);
+        assert_eq!(of(pid, &[]), Some(Vec::new()), "nothing is asked for");
     }
 }

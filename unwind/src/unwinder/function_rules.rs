@@ -47,8 +47,8 @@ impl Unwinder {
     /// | 4 | signal frame: `rt_sigreturn` would find the interrupted registers at sp, which are not those of a call |
     /// | others | more registers are needed than ip, sp and fp |
     ///
-    /// Except for signal frames, the return address is the word below the CFA, and the caller's sp is the CFA. A slot of fp below sp can only be
-    /// read in the innermost frame.
+    /// Except for signal frames, the return address is the word below the CFA, and the caller's sp is the CFA. A slot of
+    /// fp below sp can only be read in the innermost frame.
     pub fn function_rules<M: Modules + ?Sized>(
         &mut self,
         modules: &M,

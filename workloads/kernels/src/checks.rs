@@ -134,7 +134,8 @@ fn agent(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let stacks = |end| sum("fpprof_stacks_total", end) - sum("fpprof_stacks_total", &format!("strategy=\"fp\",{end}"));
     let (complete, broken) = (stacks("stack=\"complete\""), stacks("stack=\"broken\""));
     ensure!(complete > 100 && broken == 0, "expected complete stacks, got {complete}, and {broken} broken");
-    let output = if can_walk(expects) { "read the configuration again" } else { "goes back to what it was" };
+    let output =
+        if can_walk(expects) { "read the configuration again" } else { "the previous configuration stays in effect" };
     ensure!(stderr.contains(output), "expected \"{output}\", got {stderr}");
     Ok(stored.to_string())
 }

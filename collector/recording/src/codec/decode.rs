@@ -184,10 +184,14 @@ impl<'a> Decoder<'a> {
         state.cfa = self.columns.cfi.delta(state.cfa)?;
         let leaf_cfa = state.cfa;
         cfi::add_frames(self.chain(id)?, leaf_cfa, &mut sample.cfi_frames)?;
-        let n_interrupted = if has_interrupted { self.columns.cfi.varint()? } else { 0 };
-        for _ in 0..n_interrupted {
-            let number = self.columns.cfi.len()?;
-            sample.cfi_frames.get_mut(number)?.is_instruction = true;
+        if has_interrupted {
+            let (n_interrupted, mut last) = (self.columns.cfi.varint()?, 0);
+            for _ in 0..n_interrupted {
+                let number = self.columns.cfi.len().filter(|&number| number > last)?;
+                sample.cfi_frames.get_mut(number)?.is_instruction = true;
+                last = number;
+            }
+            return (n_interrupted > 0).then_some(());
         }
         Some(())
     }

@@ -173,6 +173,8 @@ fn corrupt_columns_are_refused() {
     assert_eq!(read_of(vec![0, 2, 1, 95, 1, 2, 2, 15]), 0, "a CFA of 0 by a size");
     assert_eq!(walk(&[0, 34, 1], &[1, 3, 1, 2, 2, 15]), 0, "no such frame was interrupted");
     assert_eq!(read_of(vec![0, 34, 0, 1, 2, 2, 15]), 0, "interrupted frames of none");
+    assert_eq!(walk(&[0, 34, 1], &[0, 1, 2, 2, 15]), 0, "no interrupted frame");
+    assert_eq!(walk(&[0, 34, 1], &[2, 2, 1, 1, 2, 2, 15]), 0, "interrupted frames descend");
     assert_eq!(walk(&[0, 2, 1], &[1, 2, 4, 15]), 2, "no such chain");
     assert_eq!(walk(&[0, 2, 1], &[1, 2]), 2, "no chain");
     assert_eq!(walk(&[0, 2, 1], &[1, 2, 2]), 2, "no CFA");

@@ -34,7 +34,8 @@ export function go(next, quietly) {
 /** The filters as parameters of a query, with further ones. */
 export function query(more = {}) {
   const now = state();
-  const pairs = [...now].filter(([name]) => FILTERS.includes(name) || name.startsWith(LABEL));
+  const names = [...new Set(now.keys())].filter((name) => FILTERS.includes(name) || name.startsWith(LABEL));
+  const pairs = names.map((name) => [name, now.get(name)]);
   const all = { ...Object.fromEntries(pairs), ...more };
   return new URLSearchParams(Object.entries(all).filter(([, value]) => value !== null));
 }
