@@ -6,7 +6,6 @@ use crate::modes::is_installed;
 use crate::say::say;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +29,7 @@ const CRATE: &str = "fpprof-recording";
 /// Processes that exist when a recording starts.
 const PROCESSES: usize = 300;
 /// Seconds after the start.
-const PERIODS: [&str; 3] = ["0..10", "10..60", "60.."];
+const PERIODS: [(f64, &str); 3] = [(0.0, "0..10"), (10.0, "10..20"), (20.0, "20..")];
 
 /// Measures everything and writes `rules.md`.
 ///
@@ -39,7 +38,7 @@ const PERIODS: [&str; 3] = ["0..10", "10..60", "60.."];
 pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
     fs::create_dir_all(&args.dir)?;
     let mut text = String::from(
-        "| rustc, 499 Hz | samples | complete, % | walks given up, % in seconds 0–10 | 10–60 | from 60 on | collector CPU, s | maps, MB |\n\
+        "| rustc, 499 Hz | samples | complete, % | walks given up, % in seconds 0–10 | 10–20 | from 20 on | collector CPU, s | maps, MB |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for round in 0..args.rounds {
@@ -50,7 +49,7 @@ pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
     }
     text +=
         "\n| start among 300 processes | CPU before sampling, s | CPU of a recording of 1 s, s |\n|---|---:|---:|\n";
-    let _processes = Sleepers::start()?;
+    let _processes = Processes::start()?;
     for (name, command) in profilers(args) {
         say(&name);
         text += &started(args, &name, command)?;
@@ -75,16 +74,13 @@ fn compiled(args: &Args, mode: &str) -> anyhow::Result<String> {
     let stacks = stacks.context("a strategy")?;
     let (samples, complete) = (number(stacks, "/samples")?, number(stacks, "/complete")?);
     let mut row = format!("| {mode} | {samples} | {:.2} |", 100.0 * complete / samples);
-    for period in PERIODS {
-        // Writing to a String cannot fail.
-        let _ = match given_up(&report(args, &file, Some(period))?) {
-            Some(percent) => write!(row, " {percent:.1} |"),
-            None => write!(row, " – |"),
-        };
+    let seconds = number(&whole, "/duration_s")?;
+    for (begin, period) in PERIODS {
+        let percent = if begin < seconds { given_up(&report(args, &file, Some(period))?) } else { None };
+        row += &percent.map_or(" – |".to_owned(), |percent| format!(" {percent:.1} |"));
     }
     let (cpu_s, map_bytes) = (number(&whole, "/cost/collector_cpu_s")?, number(&whole, "/cost/map_bytes")?);
-    let _ = writeln!(row, " {cpu_s:.2} | {:.0} |", map_bytes / 1e6);
-    Ok(row)
+    Ok(format!("{row} {cpu_s:.2} | {:.0} |\n", map_bytes / 1e6))
 }
 
 /// Share of the walks that were given up in per cent; `None` if there were none.
@@ -157,12 +153,12 @@ fn number(value: &Value, pointer: &str) -> anyhow::Result<f64> {
     value.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("{pointer} in the report"))
 }
 
-/// Idle processes, killed on drop.
-struct Sleepers(Vec<Child>);
+/// Idle processes and a busy one, so that there is something to sample; killed on drop.
+struct Processes(Vec<Child>);
 
-impl Sleepers {
+impl Processes {
     fn start() -> anyhow::Result<Self> {
-        let mut all = Self(Vec::new());
+        let mut all = Self(vec![Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn()?]);
         for _ in 0..PROCESSES {
             all.0.push(Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?);
         }
@@ -170,7 +166,7 @@ impl Sleepers {
     }
 }
 
-impl Drop for Sleepers {
+impl Drop for Processes {
     fn drop(&mut self) {
         for process in &mut self.0 {
             // It may have been killed by somebody else.
