@@ -36,6 +36,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// Key in [`Agent::failing`]: old files could not be removed.
 const REMOVING: &str = "removing";
+/// Key in [`Agent::failing`]: files that were merged could not be removed.
+const CLEANING: &str = "cleaning";
 /// Key in [`Agent::failing`]: requests to the collector could not be spooled.
 const SPOOLING: &str = "spooling";
 
@@ -311,16 +313,20 @@ impl Agent<'_> {
 
     /// Merges the files of an hour that was over when this interval began: what is still to be written began later.
     fn compact(&mut self, interval: &Interval) {
-        let until_us = i64::try_from(interval.start_unix_us).unwrap_or(i64::MAX);
-        let Self { settings, analyst, .. } = self;
-        let cleaned = settings.compaction.clean(Instant::now());
-        let mut outcomes: Vec<_> = cleaned.err().map(|error| (Outcome::Failed, Some(error))).into_iter().collect();
-        if settings.config.store.compact {
-            outcomes.extend(settings.compaction.step(until_us, Instant::now(), |files| analyst.merge(files)));
+        match self.settings.compaction.clean(Instant::now()) {
+            Ok(()) => _ = self.failing.remove(CLEANING),
+            Err(error) => self.failed(CLEANING, &error, "files that were merged stay there"),
         }
-        for (outcome, error) in outcomes {
+        let Self { settings, analyst, .. } = self;
+        if !settings.config.store.compact {
+            return;
+        }
+        let until_us = i64::try_from(interval.start_unix_us).unwrap_or(i64::MAX);
+        for (outcome, error) in settings.compaction.step(until_us, Instant::now(), |files| analyst.merge(files)) {
             self.metrics.add_compaction(outcome);
-            if let (Some(error), true) = (error, self.failing.insert(outcome.name())) {
+            // Only what failed is tried again, and would be reported again.
+            let is_new = outcome != Outcome::Failed || self.failing.insert(outcome.name());
+            if let (Some(error), true) = (error, is_new) {
                 print_failure(&error, "its files are not merged");
             }
             if outcome == Outcome::Merged {

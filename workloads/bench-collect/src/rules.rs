@@ -127,7 +127,8 @@ fn started(args: &Args, name: &str, mut command: Command) -> anyhow::Result<Stri
     Ok(format!("| {name} | {start} | {used_s:.2} |\n"))
 }
 
-/// CPU time of all children that have ended, and of theirs: fields 16 and 17 of `/proc/self/stat`, in ticks of 10 ms.
+/// CPU time of all children that have ended, and of theirs, but not of those that still run, such as the busy one: fields
+/// 16 and 17 of `/proc/self/stat`, in ticks of 10 ms.
 fn children_cpu_s() -> anyhow::Result<f64> {
     let text = fs::read_to_string("/proc/self/stat")?;
     let fields = text.rsplit_once(") ").context("the fields of stat")?.1.split(' ');

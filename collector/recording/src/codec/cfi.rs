@@ -8,13 +8,14 @@
 //! the frames that signals interrupted are stored separately.
 
 use super::state::MAX_CHAIN_FRAMES;
-use crate::model::CfiFrame;
+use crate::model::{CfiEnd, CfiFrame};
 
 /// The most frames of a walk by call frame information: each frame except the leaf takes two words of a chain.
 pub const MAX_CFI_FRAMES: usize = MAX_CHAIN_FRAMES / 2;
 
 /// Added to the number of a walk's end if signals interrupted frames of it.
 pub(super) const HAS_INTERRUPTED: u64 = 32;
+const _: () = assert!(CfiEnd::ALL.len() as u64 <= HAS_INTERRUPTED, "no end has the number of another with it");
 
 const _: () = assert!(2 * MAX_CFI_FRAMES - 1 <= MAX_CHAIN_FRAMES, "a reader takes the chain of the longest walk");
 
