@@ -61,7 +61,7 @@ fn the_status_of_the_command_is_passed_on() {
 fn a_killed_recorder_leaves_what_it_wrote() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("killed");
-    let endless = "alarm 200; while (1) {} # killed";
+    let endless = "alarm 200; while (1) {} # of a killed recorder";
     let mut recorder = Ended(
         fpprof()
             .args(["record", "-F", "1999", "-o"])
@@ -74,7 +74,7 @@ fn a_killed_recorder_leaves_what_it_wrote() {
     wait_for_samples(&file);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    let _ = Command::new("pkill").args(["-f", endless]).status();
+    let _ = Command::new("pkill").args(["-f", "# of a killed recorder"]).status();
     let report = report(&file, &[]);
     assert_balance(&report);
     assert!(number(&report, "recorded") > 0, "{report}");
