@@ -1,7 +1,6 @@
 //! Reading of the ring buffers into the recording.
 
 use super::balance::{LOST, OpenWaits, Written};
-use super::pace::MISSED_LATELY;
 use super::stack_hints::StackHints;
 use super::wait_halves::WaitHalves;
 use super::waits::{WAITS, leave_out_own};
@@ -23,7 +22,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Write;
 use std::ops::Range;
-use std::time::Instant;
 
 /// Reads all rings, merges them by time, and writes the recording.
 pub(super) struct Reader<W> {
@@ -50,8 +48,8 @@ pub(super) struct Reader<W> {
     pub(super) stack_hints: StackHints,
     /// Loads rules for walks by call frame information, in modes that use them.
     pub(super) rule_loader: Option<RuleLoader>,
-    /// When a walk last missed a rule, or sampling began.
-    missed: Instant,
+    /// Walks that missed a rule.
+    n_missed: u64,
     pub(super) wait_halves: WaitHalves,
     /// Waits whose stacks were never read: the thread had continued before.
     woken: BTreeMap<RingId, u64>,
@@ -95,7 +93,7 @@ impl<W: Write> Reader<W> {
             switching: None,
             stack_hints,
             rule_loader,
-            missed: Instant::now(),
+            n_missed: 0,
             wait_halves: WaitHalves::default(),
             woken: BTreeMap::new(),
             process_events: Vec::new(),
@@ -107,10 +105,9 @@ impl<W: Write> Reader<W> {
         }
     }
 
-    /// Whether walks by call frame information missed rules lately, and rules can be found for them.
-    pub(super) fn misses_rules(&self, now: Instant) -> bool {
-        let finds_rules = self.rule_loader.as_ref().is_some_and(RuleLoader::finds_rules);
-        finds_rules && now.saturating_duration_since(self.missed) < MISSED_LATELY
+    /// How many walks by call frame information missed rules so far; `None` if no rules can be found for them.
+    pub(super) fn n_missed(&self) -> Option<u64> {
+        self.rule_loader.as_ref().filter(|loader| loader.finds_rules()).map(|_| self.n_missed)
     }
 
     /// Reads everything up to `cut_ns`.
@@ -199,7 +196,7 @@ impl<W: Write> Reader<W> {
         };
         if let (Some(miss), Some(rule_loader)) = (miss, &self.rule_loader) {
             rule_loader.request(Missed::new(&self.sample, &miss));
-            self.missed = Instant::now();
+            self.n_missed += 1;
         }
         self.ring_bytes += record_bytes as u64;
         if !self.sample.stack.is_empty() && self.sample.stack_end.is_none() {

@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
-use super::pace::{DESCRIBE, FLUSH, Pace, SETTLE_NS, poll_for_rules};
+use super::pace::{DESCRIBE, FLUSH, MissPace, Pace, SETTLE_NS};
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::stack_hints::{HINTS_BYTES, StackHints};
@@ -239,7 +239,7 @@ impl<W: Write> Session<'_, W> {
         let started = Instant::now();
         let mut last_flush = started;
         let mut pace = Pace::new(self.request.poll);
-        let for_rules = poll_for_rules(self.request.sampling);
+        let mut miss_pace = MissPace::new(self.request.sampling);
         let doorbell = doorbell(self.programs)?;
         let poller = self.poller(&doorbell)?;
         loop {
@@ -254,7 +254,8 @@ impl<W: Write> Session<'_, W> {
             // The doorbell is for data that comes faster than expected.
             let pause = pace.pause(now, self.reader.rings.produced());
             let pause = if self.existing.is_done() { pause } else { Duration::ZERO };
-            let pause = if self.reader.misses_rules(now) { pause.min(for_rules) } else { pause };
+            let for_rules = self.reader.n_missed().map(|n_missed| miss_pace.pause(now, n_missed));
+            let pause = for_rules.map_or(pause, |for_rules| for_rules.min(pause));
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(Error::system("waiting for samples"))?;
             doorbell.consume().map_err(Error::bpf)?;
             let cut_ns = monotonic_ns().saturating_sub(SETTLE_NS);
