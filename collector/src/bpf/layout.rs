@@ -32,8 +32,9 @@ const MAX_DEFAULT_TOTAL: u64 = 256_000_000;
 /// The part of it for samples.
 const MAX_SAMPLES_TOTAL: u64 = MAX_DEFAULT_TOTAL - crate::sideband::TOTAL_BYTES;
 /// The default ring of a CPU has room for this many of the largest samples, which is 30 ms at 5 kHz, within
-/// these bounds.
+/// these bounds; for fewer if most stacks are walked in the kernel, whose rules take memory, too.
 const DEFAULT_SAMPLES: u64 = 160;
+const DEFAULT_SAMPLES_OF_WALKS: u64 = 100;
 const SMALLEST_DEFAULT_RING: u64 = 8 << 20;
 const LARGEST_DEFAULT_RING: u64 = 64 << 20;
 /// The largest ring of a CPU.
@@ -77,6 +78,8 @@ impl Layout {
     /// size.
     pub(crate) fn new(mode: CaptureMode, asked: Option<u64>, n_rings: u64) -> Result<Self, LayoutError> {
         let head = size_of::<sample_head>() as u64;
+        let is_walked = matches!(mode, CaptureMode::Cfi { .. });
+        let n_samples = if is_walked { DEFAULT_SAMPLES_OF_WALKS } else { DEFAULT_SAMPLES };
         let (chunk, room) = match mode {
             CaptureMode::Fp => (0, FRAMES_ROOM + FP_SCRATCH),
             CaptureMode::Dwarf { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM),
@@ -96,7 +99,7 @@ impl Layout {
             Some(asked) if asked < needed => return Err(LayoutError::RingTooSmall { asked, needed }),
             Some(asked) if asked > MAX_RING => return Err(LayoutError::RingTooLarge { asked, max: MAX_RING }),
             Some(asked) => asked.next_power_of_two(),
-            None => (DEFAULT_SAMPLES * max_record_bytes).max(SMALLEST_DEFAULT_RING).min(largest).max(needed),
+            None => (n_samples * max_record_bytes).max(SMALLEST_DEFAULT_RING).min(largest).max(needed),
         };
         let value_bytes = |segment_bytes: u64| (segment_bytes + max_record_bytes).next_multiple_of(PAGE) + PAGE;
         let segment_bytes = ring_bytes.div_ceil(MAX_SEGMENTS).max(2 * max_record_bytes).next_power_of_two();
