@@ -5,7 +5,7 @@ use super::filter::{Facet, Filter};
 use super::labels::Labels;
 use super::rows::{LABELS, LABELS_BIT, Rows};
 use crate::escape::visible;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Facets {
     names: Labels,
     /// Samples by column, combination and name.
     counts: FxHashMap<(Column, usize, u32), u64>,
+    /// Samples by combination that pass all filters but those of labels.
+    whatever_label: Vec<u64>,
     combinations: Vec<Combination>,
     first_us: Option<i64>,
     end_us: Option<i64>,
@@ -73,7 +75,8 @@ pub struct FacetsAnswer {
     /// name's samples are those under the strategy with the most of them, as machines may record under different
     /// strategies.
     pub facets: BTreeMap<Facet, Vec<Named>>,
-    /// By name of a label, its values with their samples that pass all filters but those of labels, 1,000 at most.
+    /// By name of a label, its values with their samples that pass all filters but those of labels, 1,000 at most; empty
+    /// for samples without it.
     pub labels: BTreeMap<String, Vec<Named>>,
     /// By column, the number of names left out; they have fewer samples.
     pub left_out: BTreeMap<Facet, usize>,
@@ -95,7 +98,8 @@ impl Facets {
     #[must_use]
     pub fn new(filter: Arc<Filter>) -> Self {
         let (counts, combinations) = (FxHashMap::default(), Vec::new());
-        Self { filter, names: Labels::default(), counts, combinations, first_us: None, end_us: None }
+        let (names, whatever_label) = (Labels::default(), Vec::new());
+        Self { filter, names, counts, whatever_label, combinations, first_us: None, end_us: None }
     }
 
     /// The columns that [`Self::add`] needs. It applies the filter itself: read the rows without one.
@@ -126,13 +130,18 @@ impl Facets {
         let free = Facet::ALL.into_iter().filter(|facet| facet.bit() & FIXED == 0);
         let columns: Vec<_> =
             free.map(|facet| Ok((facet, rows.words(facet.name())?))).collect::<Result<_, StoreError>>()?;
+        self.names.name("")?;
         let combinations = self.combinations_of(rows)?;
+        self.whatever_label.resize(self.combinations.len(), 0);
         for (row, &combination) in combinations.iter().enumerate() {
             let at = |list: &[u64]| list.get(row).copied().unwrap_or(0);
             let bits = refused.get(row).copied().unwrap_or(u16::MAX) & !FIXED;
             if let Some(sum) = self.combinations.get_mut(combination).filter(|_| bits == 0) {
                 sum.samples = sum.samples.saturating_add(at(&samples));
                 sum.weight = sum.weight.saturating_add(at(&weights));
+            }
+            if let Some(sum) = self.whatever_label.get_mut(combination).filter(|_| bits & !LABELS_BIT == 0) {
+                *sum = sum.saturating_add(at(&samples));
             }
         }
         for (&begin, &duration) in times.iter().zip(durations).filter(|&(&begin, _)| self.filter.has_time(begin)) {
@@ -202,9 +211,33 @@ impl Facets {
         wanted.max_by_key(|(_, combination)| suits(combination)).map(|(number, _)| number)
     }
 
+    /// Counts the samples without each label under the empty name, as filters do.
+    fn add_unlabelled(&mut self) {
+        // If there were no more room for names, a row would have been refused.
+        let Ok(none) = self.names.name("") else { return };
+        let mut labelled: FxHashMap<(Column, usize), u64> = FxHashMap::default();
+        for (&(column, combination, _), samples) in &self.counts {
+            if let Column::Label(_) = column {
+                let sum = labelled.entry((column, combination)).or_default();
+                *sum = sum.saturating_add(*samples);
+            }
+        }
+        let columns: FxHashSet<Column> = labelled.keys().map(|&(column, _)| column).collect();
+        for (combination, all) in self.whatever_label.iter().enumerate() {
+            for &column in &columns {
+                let rest = all.saturating_sub(labelled.get(&(column, combination)).copied().unwrap_or(0));
+                if rest > 0 {
+                    let sum = self.counts.entry((column, combination, none)).or_default();
+                    *sum = sum.saturating_add(rest);
+                }
+            }
+        }
+    }
+
     /// Finishes the answer.
     #[must_use]
-    pub fn finish(self) -> FacetsAnswer {
+    pub fn finish(mut self) -> FacetsAnswer {
+        self.add_unlabelled();
         let number = self.choice();
         let choice = number.and_then(|number| self.combinations.get(number));
         let event = choice.map(|choice| choice.event.as_str());
