@@ -79,6 +79,7 @@ impl Only {
             pids: pid.clone(),
             tids: tid.clone(),
             time: time.unwrap_or_default(),
+            copied: false,
         }
     }
 

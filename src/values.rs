@@ -11,7 +11,7 @@ const MIN_STACK_BYTES: u64 = 64;
 /// Smallest size at which a recording can switch to another file: the initial data of each must fit.
 const MIN_FILE_BYTES: u64 = 1 << 20;
 
-/// Parses `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as in perf, or `cfi[,BYTES][,verify=N][,fp]`.
+/// Parses `fp`, `dwarf[,BYTES]`, as in perf, `both[,BYTES][,1/N]` or `cfi[,BYTES][,verify=N][,fp]`.
 ///
 /// # Errors
 /// If the text is no mode; the error names the valid ones.
@@ -25,11 +25,27 @@ pub(crate) fn call_graph(text: &str) -> Result<CaptureMode, String> {
         "fp" if bytes.is_some() => Err("`fp` copies no stack and takes no size".to_owned()),
         "fp" => Ok(CaptureMode::Fp),
         "dwarf" => Ok(CaptureMode::Dwarf { stack_bytes: stack_bytes()? }),
-        "both" => Ok(CaptureMode::Both { stack_bytes: stack_bytes()? }),
+        "both" => both(bytes),
         "cfi" => cfi(bytes),
         "lbr" => Err("`lbr` is not supported; try `both`".to_owned()),
-        _ => Err("expected fp, dwarf[,BYTES], both[,BYTES] or cfi[,BYTES][,verify=N][,fp]".to_owned()),
+        _ => Err("expected fp, dwarf[,BYTES], both[,BYTES][,1/N] or cfi[,BYTES][,verify=N][,fp]".to_owned()),
     }
+}
+
+/// Parses the options after `both`.
+fn both(options: Option<&str>) -> Result<CaptureMode, String> {
+    let (mut bytes, mut every) = (DEFAULT_STACK_BYTES, 1);
+    for option in options.into_iter().flat_map(|options| options.split([',', ':'])) {
+        match option.strip_prefix("1/") {
+            Some(n) => {
+                let n = n.parse().ok().filter(|&n| n > 0);
+                every =
+                    n.ok_or_else(|| format!("`{option}`: expected 1/N, with N the number of samples, 1 or more"))?;
+            }
+            None => bytes = stack_bytes(option)?,
+        }
+    }
+    Ok(CaptureMode::Both { stack_bytes: bytes, every })
 }
 
 /// Parses the options after `cfi`.
@@ -66,8 +82,8 @@ impl CallGraph {
             CaptureMode::Dwarf { stack_bytes } if !self.has_size => {
                 CaptureMode::Dwarf { stack_bytes: stack_bytes.min(largest) }
             }
-            CaptureMode::Both { stack_bytes } if !self.has_size => {
-                CaptureMode::Both { stack_bytes: stack_bytes.min(largest) }
+            CaptureMode::Both { stack_bytes, every } if !self.has_size => {
+                CaptureMode::Both { stack_bytes: stack_bytes.min(largest), every }
             }
             typed => typed,
         }
@@ -78,7 +94,7 @@ impl CallGraph {
         match self.mode {
             CaptureMode::Fp => true,
             CaptureMode::Dwarf { stack_bytes }
-            | CaptureMode::Both { stack_bytes }
+            | CaptureMode::Both { stack_bytes, .. }
             | CaptureMode::Cfi { stack_bytes, .. } => stack_bytes <= DEFAULT_STACK_BYTES,
         }
     }
@@ -86,7 +102,7 @@ impl CallGraph {
     /// The mode to use if [`Self::up_to`] is not possible, if the choice is automatic.
     pub(crate) fn else_mode(self) -> Option<CaptureMode> {
         match self.mode {
-            CaptureMode::Cfi { stack_bytes, .. } if self.is_auto => Some(CaptureMode::Both { stack_bytes }),
+            CaptureMode::Cfi { stack_bytes, .. } if self.is_auto => Some(CaptureMode::Both { stack_bytes, every: 1 }),
             _ => None,
         }
     }
@@ -105,7 +121,8 @@ pub(crate) fn sized_call_graph(text: &str) -> Result<CallGraph, String> {
             None => error,
         }),
     };
-    Ok(CallGraph { mode: mode?, has_size: text.contains([',', ':']), is_auto: auto.is_some() })
+    let has_size = text.split([',', ':']).skip(1).any(|option| size(option).is_ok());
+    Ok(CallGraph { mode: mode?, has_size, is_auto: auto.is_some() })
 }
 
 /// Parses the maximum bytes of stack to copy.
@@ -221,7 +238,8 @@ pub(crate) fn mode_name(mode: CaptureMode) -> String {
     match mode {
         CaptureMode::Fp => "fp".to_owned(),
         CaptureMode::Dwarf { stack_bytes } => format!("dwarf,{stack_bytes}"),
-        CaptureMode::Both { stack_bytes } => format!("both,{stack_bytes}"),
+        CaptureMode::Both { stack_bytes, every: 0 | 1 } => format!("both,{stack_bytes}"),
+        CaptureMode::Both { stack_bytes, every } => format!("both,{stack_bytes},1/{every}"),
         CaptureMode::Cfi { stack_bytes, verify, frame_pointers } => {
             format!("cfi,{stack_bytes},verify={verify}{}", if frame_pointers { ",fp" } else { "" })
         }
@@ -238,7 +256,12 @@ mod tests {
         assert_eq!(call_graph("fp"), Ok(CaptureMode::Fp));
         assert_eq!(call_graph("dwarf"), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
         assert_eq!(call_graph("dwarf,8192"), Ok(CaptureMode::Dwarf { stack_bytes: 8192 }));
-        assert_eq!(call_graph("both:16K"), Ok(CaptureMode::Both { stack_bytes: 16_384 }));
+        assert_eq!(call_graph("both:1/10"), Ok(CaptureMode::Both { stack_bytes: 65_536, every: 10 }));
+        assert_eq!(call_graph("both,16K,1/3"), Ok(CaptureMode::Both { stack_bytes: 16_384, every: 3 }));
+        for wrong in ["both:1/0", "both:1/x", "both,1/"] {
+            assert!(call_graph(wrong).is_err_and(|error| error.contains("expected 1/N")), "{wrong}");
+        }
+        assert_eq!(call_graph("both:16K"), Ok(CaptureMode::Both { stack_bytes: 16_384, every: 1 }));
         let cfi = |stack_bytes, verify| Ok(CaptureMode::Cfi { stack_bytes, verify, frame_pointers: false });
         assert_eq!(call_graph("cfi"), cfi(65_536, 100));
         assert_eq!(call_graph("cfi,1M,verify=7"), cfi(1 << 20, 7));
@@ -255,11 +278,11 @@ mod tests {
     fn only_typed_sizes_stand() {
         let auto = sized_call_graph("auto,8K,fp").expect("options of cfi");
         assert_eq!(auto.mode, CaptureMode::Cfi { stack_bytes: 8192, verify: 100, frame_pointers: true });
-        assert_eq!(auto.else_mode(), Some(CaptureMode::Both { stack_bytes: 8192 }));
+        assert_eq!(auto.else_mode(), Some(CaptureMode::Both { stack_bytes: 8192, every: 1 }));
         assert_eq!(sized_call_graph("cfi").map(CallGraph::else_mode), Ok(None));
         assert!(sized_call_graph("autofp").is_err_and(|error| error.starts_with("expected auto, fp, ")));
         let up_to = |text, largest| sized_call_graph(text).map(|graph| graph.up_to(largest));
-        assert_eq!(up_to("both", 65_528), Ok(CaptureMode::Both { stack_bytes: 65_528 }));
+        assert_eq!(up_to("both", 65_528), Ok(CaptureMode::Both { stack_bytes: 65_528, every: 1 }));
         assert_eq!(up_to("dwarf", u32::MAX), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
         assert_eq!(up_to("dwarf,65536", 65_528), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
         assert_eq!(up_to("fp", 8), Ok(CaptureMode::Fp));

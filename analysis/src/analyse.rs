@@ -83,7 +83,8 @@ pub struct Analysis {
     pub summary: Summary,
     /// Folded stacks by the names of the strategies.
     pub folded: BTreeMap<String, Folded>,
-    /// The strategy shown if none is selected: `dwarf` if it was asked for or is a default, else the first.
+    /// The strategy shown if none is selected: `dwarf` if it was asked for or is a default, else the first; where some
+    /// stacks only are copied, `fp` before `dwarf`, since it has all samples.
     pub default_strategy: String,
     /// What other chunk sizes would have given, over all processes and for each name, most samples first; if `dwarf`
     /// was asked for.
@@ -103,14 +104,17 @@ pub struct Analysis {
 pub fn analyse(recording: &mut Recording<dyn Input + '_>, options: &Options<'_>) -> Result<Analysis, Error> {
     let strategies = checked_strategies(recording.meta(), options)?;
     let names: Vec<String> = strategies.iter().map(Strategy::to_string).collect();
-    let recorded = Recorded::read(recording, options.event.as_deref())?.only(options.filter.clone());
+    // Otherwise totals and shares would count samples that have no stack under any of the strategies.
+    let copied = recording.meta().mode.copies_some() && !strategies.contains(&Strategy::Fp);
+    let filter = Filter { copied, ..options.filter.clone() };
+    let recorded = Recorded::read(recording, options.event.as_deref())?.only(filter);
     let modules = recorded.modules(options.resolver);
     let Recorded { meta, timeline, selection } = &recorded;
     let strategies = strategies.as_slice();
     let replay = recorded.replay(&modules, strategies, options.unwinding);
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
     let pair = pair_of(strategies);
-    let default_strategy = default_strategy(&names);
+    let default_strategy = default_strategy(meta, &names);
     let default = names.iter().position(|name| *name == default_strategy).unwrap_or(0);
     let listed = &Listed::read(recording, &recorded)?;
     let replayed = replay.run(recording, options.n_threads, || Collected {
@@ -272,8 +276,10 @@ fn checked_strategies(meta: &Meta, options: &Options<'_>) -> Result<Vec<Strategy
     Ok(strategies)
 }
 
-fn default_strategy(names: &[String]) -> String {
-    names.iter().find(|name| *name == "dwarf").or_else(|| names.first()).cloned().unwrap_or_default()
+fn default_strategy(meta: &Meta, names: &[String]) -> String {
+    let wanted = if meta.mode.copies_some() { ["fp", "dwarf"].as_slice() } else { &["dwarf"] };
+    let mut found = wanted.iter().filter_map(|wanted| names.iter().find(|name| name == wanted));
+    found.next().or_else(|| names.first()).cloned().unwrap_or_default()
 }
 
 fn timeline_warnings(timeline: &Timeline, sideband_lost: u64) -> Vec<String> {

@@ -18,6 +18,8 @@ pub struct Filter {
     pub cgroups: Vec<String>,
     /// Time range.
     pub time: TimeRange,
+    /// Only samples whose stack was copied ([`Sample::is_copied`]).
+    pub copied: bool,
 }
 
 /// A time range, in nanoseconds since the start of the recording.
@@ -44,6 +46,7 @@ impl Filter {
             && any(&self.tids, sample.tid)
             && (self.comms.is_empty() || place.comm.is_some_and(|comm| self.has_comm(timeline.comm(comm))))
             && (self.cgroups.is_empty() || place.cgroup.is_some_and(|group| self.has_cgroup(timeline.cgroup(group))))
+            && (!self.copied || sample.is_copied())
             && self.time.has(sample.time_ns.saturating_sub(start_ns))
     }
 
@@ -74,10 +77,10 @@ impl TimeRange {
     }
 }
 
-/// Formats the options as typed: `--comm fio --comm 'other name' --time 2..5`.
+/// Formats the options as typed: `--comm fio --comm 'other name' --time 2..5`. There is no option for copied stacks.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pids, tids, comms, cgroups, time } = self;
+        let Self { pids, tids, comms, cgroups, time, copied } = self;
         let seconds = |ns: Option<u64>| ns.map_or_else(String::new, |ns| (ns as f64 / 1e9).to_string());
         let mut words: Vec<String> = comms.iter().map(|comm| format!("--comm {}", quoted(comm))).collect();
         words.extend(cgroups.iter().map(|group| format!("--cgroup {}", quoted(group))));
@@ -86,6 +89,7 @@ impl fmt::Display for Filter {
         if *time != TimeRange::default() {
             words.push(format!("--time {}..{}", seconds(time.from_ns), seconds(time.to_ns)));
         }
+        words.extend(copied.then(|| "with a copied stack".to_owned()));
         f.write_str(&words.join(" "))
     }
 }

@@ -115,7 +115,7 @@ impl Collect for QualityCounter<'_> {
         processes.samples = processes.samples.saturating_add(1);
         processes.counts.resize_with(self.n_strategies, Counts::default);
         for (counts, stack) in processes.counts.iter_mut().zip(seen.stacks) {
-            counts.add(seen.sample, *stack);
+            stack.iter().for_each(|stack| counts.add(seen.sample, *stack));
         }
         if let Who::Others(_) = who {
             processes.members.insert(Who::of(seen));

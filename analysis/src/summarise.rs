@@ -226,7 +226,8 @@ fn mode(mode: CaptureMode) -> String {
     match mode {
         CaptureMode::Fp => "fp".to_string(),
         CaptureMode::Dwarf { stack_bytes } => format!("dwarf,{stack_bytes}"),
-        CaptureMode::Both { stack_bytes } => format!("both,{stack_bytes}"),
+        CaptureMode::Both { stack_bytes, every: 0 | 1 } => format!("both,{stack_bytes}"),
+        CaptureMode::Both { stack_bytes, every } => format!("both,{stack_bytes},1/{every}"),
         CaptureMode::Cfi { stack_bytes, frame_pointers, .. } => {
             format!("cfi,{stack_bytes}{}", if frame_pointers { ",fp" } else { "" })
         }

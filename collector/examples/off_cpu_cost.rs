@@ -53,7 +53,7 @@ fn measure(threshold: Duration) -> (f64, u64, u64) {
     let request = Request {
         sampling: Sampling::FrequencyHz(9),
         off_cpu: Some(threshold),
-        mode: CaptureMode::Both { stack_bytes: 65_536 },
+        mode: CaptureMode::Both { stack_bytes: 65_536, every: 1 },
         statistics: true,
         ..Request::new(Target::Command { argv: vec![own, "play".into()] })
     };

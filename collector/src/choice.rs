@@ -136,7 +136,9 @@ fn clamped(mode: CaptureMode) -> (CaptureMode, Option<u32>) {
     let (mode, asked) = match mode {
         CaptureMode::Fp | CaptureMode::Cfi { .. } => (mode, 0),
         CaptureMode::Dwarf { stack_bytes } => (CaptureMode::Dwarf { stack_bytes: clamp(stack_bytes) }, stack_bytes),
-        CaptureMode::Both { stack_bytes } => (CaptureMode::Both { stack_bytes: clamp(stack_bytes) }, stack_bytes),
+        CaptureMode::Both { stack_bytes, every } => {
+            (CaptureMode::Both { stack_bytes: clamp(stack_bytes), every }, stack_bytes)
+        }
     };
     (mode, (asked > MAX_PERF_EVENT_STACK_BYTES).then_some(asked))
 }
@@ -166,8 +168,8 @@ mod tests {
         let asked = Request { mode: walk, collector: CollectorKind::PerfEvent, ..Request::new(Target::System) };
         assert_eq!(choose_mode(&asked), None);
         assert_eq!(without_ebpf(&asked).0.mode, walk);
-        let either = Request { else_mode: Some(CaptureMode::Both { stack_bytes: 65_536 }), ..asked };
-        let both = CaptureMode::Both { stack_bytes: 65_528 };
+        let either = Request { else_mode: Some(CaptureMode::Both { stack_bytes: 65_536, every: 1 }), ..asked };
+        let both = CaptureMode::Both { stack_bytes: 65_528, every: 1 };
         assert_eq!(choose_mode(&either).map(|choice| choice.mode), Some(both));
         assert_eq!((without_ebpf(&either).0.mode, without_ebpf(&either).1), (both, Some(65_536)));
     }

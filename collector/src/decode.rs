@@ -78,6 +78,7 @@ pub(crate) fn decode(
     let has_user = has(head.flags, types::sample_flag::SAMPLE_HAS_USER);
     let abi = if has(head.flags, types::sample_flag::SAMPLE_ABI32) { Abi::Bits32 } else { Abi::Bits64 };
     let regs = has_user.then(|| user_regs(abi, &head.regs));
+    let keeps_regs = keeps_regs && !has(head.flags, types::sample_flag::SAMPLE_CHAIN_ONLY);
     sample.user_regs = match (keeps_regs, sample.withheld) {
         (true, false) => regs,
         (true, true) => regs.map(|regs| regs.pointers()),

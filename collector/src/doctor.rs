@@ -244,7 +244,7 @@ fn unprivileged_bpf() -> Check {
 
 /// Loads and attaches the real programs with small rings.
 fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
-    let mode = CaptureMode::Both { stack_bytes: 4096 };
+    let mode = CaptureMode::Both { stack_bytes: 4096, every: 1 };
     let layout = Layout::new(mode, Some(1 << 17), 1)?;
     let config = ProgramConfig {
         mode,

@@ -40,7 +40,7 @@ fn nothing_is_left_behind() {
     let before = kernel_objects();
     let mut during = BTreeSet::new();
     let mut request = Request::new(Target::Command { argv: vec!["sleep".into(), "60".into()] });
-    request.mode = CaptureMode::Both { stack_bytes: 65_536 };
+    request.mode = CaptureMode::Both { stack_bytes: 65_536, every: 1 };
     request.duration = Some(Duration::from_millis(300));
     let stop = StopFlag::new().expect("a flag");
     record(&request, Vec::new(), &stop, &mut |_| during.extend(kernel_objects())).expect("recording works here");

@@ -337,7 +337,7 @@ mod tests {
         )
         .expect("a configuration");
         let request = config.request().expect("a request");
-        assert_eq!(request.mode, CaptureMode::Both { stack_bytes: 32 << 10 });
+        assert_eq!(request.mode, CaptureMode::Both { stack_bytes: 32 << 10, every: 1 });
         assert_eq!((request.off_cpu, request.kernel_stacks), (Some(Duration::from_millis(10)), false));
         assert_eq!((config.store.keep, config.store.max_size), (Duration::from_secs(86_400), 1 << 30));
         assert_eq!((config.limits.memory, config.http.enabled, config.store.compact), (200 << 20, false, false));

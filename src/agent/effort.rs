@@ -91,7 +91,7 @@ impl Effort {
     fn with_stack_bytes(self, bytes: u32) -> Self {
         let mode = match self.mode {
             CaptureMode::Dwarf { .. } => CaptureMode::Dwarf { stack_bytes: bytes },
-            CaptureMode::Both { .. } => CaptureMode::Both { stack_bytes: bytes },
+            CaptureMode::Both { every, .. } => CaptureMode::Both { stack_bytes: bytes, every },
             other => other,
         };
         Self { mode, ..self }
@@ -101,7 +101,7 @@ impl Effort {
 /// The size of chunks, for modes that copy every stack.
 fn stack_bytes(mode: CaptureMode) -> Option<u32> {
     match mode {
-        CaptureMode::Dwarf { stack_bytes } | CaptureMode::Both { stack_bytes } => Some(stack_bytes),
+        CaptureMode::Dwarf { stack_bytes } | CaptureMode::Both { stack_bytes, .. } => Some(stack_bytes),
         CaptureMode::Fp | CaptureMode::Cfi { .. } => None,
     }
 }
@@ -122,10 +122,10 @@ mod tests {
     /// one step after every ten calm intervals.
     #[test]
     fn effort_follows_the_limits() {
-        let wanted = Effort { rate: 19, mode: CaptureMode::Both { stack_bytes: 64 << 10 } };
+        let wanted = Effort { rate: 19, mode: CaptureMode::Both { stack_bytes: 64 << 10, every: 1 } };
         let mut governor = Governor::new(wanted, LIMITS);
         assert_eq!(steps(&mut governor, BUSY, 2), [Step::Down; 2]);
-        let small = CaptureMode::Both { stack_bytes: 16 << 10 };
+        let small = CaptureMode::Both { stack_bytes: 16 << 10, every: 1 };
         assert_eq!(governor.effort(), Effort { rate: 19, mode: small });
         // Rates 9, 4, 2, 1, then no more steps.
         assert_eq!(steps(&mut governor, BUSY, 9), [Step::Down; 4]);

@@ -80,7 +80,9 @@ fn row(mode: Mode, runs: Vec<Run>) -> ExperimentRow {
         Mode::None | Mode::NoneAgain => (Tool::Nobody, ExperimentMethod::None, None),
         Mode::Fpprof(CaptureMode::Fp) => (Tool::Fpprof, ExperimentMethod::Fp, None),
         Mode::Fpprof(CaptureMode::Dwarf { stack_bytes }) => (Tool::Fpprof, ExperimentMethod::Dwarf, Some(stack_bytes)),
-        Mode::Fpprof(CaptureMode::Both { stack_bytes }) => (Tool::Fpprof, ExperimentMethod::Both, Some(stack_bytes)),
+        Mode::Fpprof(CaptureMode::Both { stack_bytes, .. }) => {
+            (Tool::Fpprof, ExperimentMethod::Both, Some(stack_bytes))
+        }
         Mode::Fpprof(CaptureMode::Cfi { stack_bytes, .. }) => (Tool::Fpprof, ExperimentMethod::Cfi, Some(stack_bytes)),
         Mode::Perf(PerfMode::Fp) => (Tool::Perf, ExperimentMethod::Fp, None),
         Mode::Perf(PerfMode::Dwarf(stack_bytes)) => (Tool::Perf, ExperimentMethod::Dwarf, Some(stack_bytes)),

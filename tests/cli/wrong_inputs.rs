@@ -26,7 +26,7 @@ fn values_are_checked_before_anything_runs() {
         ("dwarf,10G", &["10G"]),
         ("both,lots", &["lots"]),
         ("lbr", &["both"]),
-        ("nonsense", &["expected auto, fp, dwarf[,BYTES], both[,BYTES] or cfi[,BYTES][,verify=N][,fp]"]),
+        ("nonsense", &["expected auto, fp, dwarf[,BYTES], both[,BYTES][,1/N] or cfi[,BYTES][,verify=N][,fp]"]),
     ] {
         assert_refused(&run(["record", "--call-graph", value, "--", "sh", "-c", &touch]), 2, words);
     }

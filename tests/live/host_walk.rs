@@ -63,7 +63,7 @@ impl Walks<'_> {
 
 impl Collect for Walks<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
-        let (Some(stack), Some(regs)) = (seen.stacks.first(), &seen.sample.user_regs) else { return };
+        let (Some(stack), Some(regs)) = (seen.stack(0), &seen.sample.user_regs) else { return };
         if stack.frames.is_empty() || regs.abi != Abi::Bits64 {
             return;
         }

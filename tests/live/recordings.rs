@@ -7,6 +7,7 @@ use crate::support::{
     wait_for_samples, wait_until,
 };
 use fpprof_recording::Recording;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
@@ -21,8 +22,8 @@ const BUSY: &str = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; perl -e '
 #[test]
 fn every_mode_records_and_adds_up() {
     let dir = tempfile::tempdir().unwrap();
-    for mode in ["fp", "dwarf,4096", "dwarf,65536", "both", "both,262144"] {
-        let file = dir.path().join(mode.replace(',', "-"));
+    for mode in ["fp", "dwarf,4096", "dwarf,65536", "both", "both,262144", "both,64,1/3"] {
+        let file = dir.path().join(mode.replace([',', '/'], "-"));
         record(&file, &["-F", "1999", "--call-graph", mode], &["sh", "-c", BUSY]);
         let report = report(&file, &[]);
         assert_balance(&report);
@@ -35,6 +36,35 @@ fn every_mode_records_and_adds_up() {
             "{mode}: {comms:?}"
         );
     }
+}
+
+/// Check that one stack in N is copied on each CPU, that frame pointers have all samples and copied stacks only theirs, and
+/// that perf events refuse it.
+#[test]
+fn one_stack_in_n_is_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("one-in-four");
+    record(&file, &["-F", "499", "--call-graph", "both:1/4"], &["sh", "-c", BUSY]);
+    let all = report(&file, &[]);
+    assert_balance(&all);
+    let of =
+        |report: &Value, key: &str| number(report.pointer(key).unwrap_or_else(|| panic!("{key}: {report}")), "samples");
+    let (chains, copied) = (of(&all, "/strategies/fp"), of(&all, "/strategies/dwarf"));
+    // A part of four at the end of each CPU's samples, and samples that were lost.
+    let rest = 4 * number(&all["environment"], "cpus") + number(&all, "fired")
+        - number(&all, "skipped")
+        - number(&all, "recorded");
+    assert!(copied > 0 && chains.abs_diff(4 * copied) <= rest, "{copied} of {chains} copied: {all}");
+    assert_eq!(of(&all, "/agreements/0"), copied, "{all}");
+    assert_eq!(all["environment"]["mode"], "both,65536,1/4");
+    // Of the copied stacks alone, shares are shares of theirs.
+    let alone = report(&file, &["--strategies", "dwarf"]);
+    assert_eq!(of(&alone, "/filtered"), copied, "{alone}");
+    assert_eq!(of(&alone, "/strategies/dwarf"), copied, "{alone}");
+    let mut refused = fpprof();
+    refused.args(["record", "--collector", "perf-event", "--call-graph", "both:1/4", "--", "true"]);
+    let refused = ran(refused.current_dir(dir.path()));
+    assert!(refused.status == 1 && refused.stderr.contains("both:1/N"), "{}", refused.stderr);
 }
 
 /// Check that `record` exits with the command's status or signal.

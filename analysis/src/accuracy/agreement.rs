@@ -184,9 +184,7 @@ fn blamed(
 impl Collect for AgreementCounter {
     fn add(&mut self, seen: &Seen<'_>) {
         for (&(reference, other), counts) in self.pairs.iter().zip(&mut self.counts) {
-            let (Some(&reference), Some(&other)) = (seen.stacks.get(reference), seen.stacks.get(other)) else {
-                continue;
-            };
+            let (Some(reference), Some(other)) = (seen.stack(reference), seen.stack(other)) else { continue };
             if reference.frames.is_empty() && other.frames.is_empty() {
                 continue;
             }

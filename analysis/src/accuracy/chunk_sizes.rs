@@ -139,7 +139,7 @@ impl Collect for ChunkSizeCounter<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
         // If the stack was withheld, no chunk size would have copied it.
         let has_chunk = seen.sample.user_regs.is_some() && !seen.sample.withheld;
-        let Some(&stack) = seen.stacks.get(self.strategy).filter(|_| has_chunk) else { return };
+        let Some(stack) = seen.stack(self.strategy).filter(|_| has_chunk) else { return };
         let comm = seen.place.process.and_then(|process| self.timeline.last_comm(process));
         let comm = comm.filter(|&comm| !self.timeline.comm(comm).is_empty());
         let name = comm.map_or(Name::Pid(seen.sample.pid), Name::Comm);

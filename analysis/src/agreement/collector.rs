@@ -138,7 +138,7 @@ impl Collector {
 impl Collect for Collector {
     fn add(&mut self, seen: &Seen<'_>) {
         self.shown = self.shown.saturating_add(1);
-        let &[reference, other] = seen.stacks else { return };
+        let &[Some(reference), Some(other)] = seen.stacks else { return };
         if !reference.frames.is_empty() || !other.frames.is_empty() {
             self.compare(seen, reference, other);
         }

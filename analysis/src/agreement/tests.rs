@@ -29,7 +29,7 @@ fn record_words(chains: &[&[(&str, u64)]], n_words: usize) -> (TestDir, Vec<u8>)
     let elf = crate::modules::ElfFile::new(crate::modules::Resolver::open(&FileModules::new(), &path).unwrap());
     let offset = elf.unwrap().image().file_offset(svma["_start"]).unwrap() & !0xfff;
     let mapping = executable(PID, page, 0x1000, offset, &path, identity(&path, true));
-    let mode = CaptureMode::Both { stack_bytes: 64 };
+    let mode = CaptureMode::Both { stack_bytes: 64, every: 1 };
     let mut writer = RecordingWriter::new(Vec::new(), &meta(mode)).unwrap();
     writer.sideband(&Sideband::Mmap(mapping)).unwrap();
     for (n, chain) in (0..).zip(chains) {

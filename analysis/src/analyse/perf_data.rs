@@ -45,7 +45,7 @@ pub fn fold_perf_data(
     let Recorded { meta, timeline, selection } = &recorded;
     let asked = checked_strategies(meta, options)?;
     let names: Vec<String> = asked.iter().map(Strategy::to_string).collect();
-    let default = default_strategy(&names);
+    let default = default_strategy(meta, &names);
     let strategies: Vec<Strategy> = asked.into_iter().filter(|strategy| strategy.to_string() == default).collect();
     let modules = recorded.modules(options.resolver);
     let replay = recorded.replay(&modules, &strategies, options.unwinding);

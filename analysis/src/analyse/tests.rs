@@ -182,7 +182,7 @@ fn strategies_differ_over_the_same_samples() {
     let program = Program::new();
     let sample = |n| Sample { user_fp: program.chain(), fp_end: FpEnd::Zero, ..program.sample(1, n) };
     let samples: Vec<Sample> = (0..6).map(sample).collect();
-    let file = record(CaptureMode::Both { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let file = record(CaptureMode::Both { stack_bytes: 64, every: 1 }, &program.sideband(1, "prog"), &samples, 4, true);
     let analysis = run(&file, &["fp", "dwarf", "dwarf@40", "dwarf@39", "dwarf@1"]);
     assert_eq!(text(&analysis.folded["fp"]), ["prog;_start;leaf _start 6"]);
     assert_eq!(text(&analysis.folded["dwarf"]), ["prog;_start;middle;leaf _start 6"]);
@@ -239,6 +239,33 @@ fn strategies_differ_over_the_same_samples() {
     }
 }
 
+/// Check that where some stacks only are copied, strategies that need the copy have these samples only, and frame pointers
+/// all; and that shares are those of the samples that the strategies have.
+#[test]
+fn some_stacks_are_copied() {
+    let program = Program::new();
+    let sample = |n| Sample { user_fp: program.chain(), fp_end: FpEnd::Zero, ..program.sample(1, n) };
+    let chain_only = |n| Sample { user_regs: None, stack: Vec::new(), stack_end: None, ..sample(n) };
+    let idle = Sample { pid: 99, tid: 99, in_kernel: true, kernel: vec![1 << 63], ..chain_only(8) };
+    let idle = Sample { user_fp: Vec::new(), fp_end: FpEnd::Unknown, ..idle };
+    let samples: Vec<Sample> =
+        (0..8).map(|n| if n % 4 == 0 { sample(n) } else { chain_only(n) }).chain([idle]).collect();
+    let [named, mapped] = program.sideband(1, "prog");
+    let events = [named, mapped, kernel_thread(99)];
+    let file = record(CaptureMode::Both { stack_bytes: 64, every: 4 }, &events, &samples, 3, true);
+    let analysis = run(&file, &[]);
+    assert_eq!(analysis.default_strategy, "fp");
+    let idle = "kworker;[kernel+0x8000000000000000] kernel_thread 1";
+    assert_eq!(text(&analysis.folded["fp"]), [idle, "prog;_start;leaf _start 8"]);
+    assert_eq!(text(&analysis.folded["dwarf"]), ["prog;_start;middle;leaf _start 2"]);
+    let summary = &analysis.summary;
+    let of = |name: &str| (summary.strategies[name].samples, summary.strategies[name].complete);
+    assert_eq!((of("fp"), of("dwarf"), summary.filtered.is_none()), ((9, 9), (2, 2), true));
+    assert_eq!((summary.agreements[0].samples, summary.agreements[0].both_complete), (2, 2));
+    let copied = run(&file, &["dwarf"]).summary;
+    assert_eq!((copied.filtered.map(|filtered| filtered.samples), copied.hottest[0].self_samples), (Some(2), 2));
+}
+
 /// Check that no function is blamed if frame pointers continue where the reference does not.
 #[test]
 fn going_on_is_nobodys_fault() {
@@ -246,7 +273,8 @@ fn going_on_is_nobodys_fault() {
     let frame = |(name, frame_address): (&str, u64)| FpFrame { address: program.svma[name], frame_address };
     let chain = [("leaf", 0), ("after_leaf", SP - 8), ("after_middle", SP + 24)].map(frame).to_vec();
     let sample = Sample { user_fp: chain, fp_end: FpEnd::Zero, ..program.sample(1, 0) };
-    let file = record(CaptureMode::Both { stack_bytes: 64 }, &program.sideband(1, "prog"), &[sample], 1, true);
+    let file =
+        record(CaptureMode::Both { stack_bytes: 64, every: 1 }, &program.sideband(1, "prog"), &[sample], 1, true);
     let agreement = &run(&file, &["dwarf@39", "fp"]).summary.agreements[0];
     assert_eq!(agreement.relations, BTreeMap::from([(Relation::Longer, 1)]));
     assert_eq!((&agreement.functions, &agreement.modules), (&Vec::new(), &Vec::new()));
@@ -316,7 +344,7 @@ fn the_result_does_not_depend_on_threads_or_blocks() {
         sample
     };
     let samples: Vec<Sample> = (0..2_000).map(sample).collect();
-    let mode = CaptureMode::Both { stack_bytes: 64 };
+    let mode = CaptureMode::Both { stack_bytes: 64, every: 1 };
     let strategies = ["fp", "dwarf", "dwarf@16"];
     let file = record(mode, &events, &samples, 50, true);
     let mut expected = run_with(&file, &strategies, 1).unwrap();

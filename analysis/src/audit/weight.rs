@@ -65,7 +65,7 @@ struct Leaves {
 
 impl Collect for Leaves {
     fn add(&mut self, seen: &Seen<'_>) {
-        let leaf = seen.stacks.first().and_then(|stack| stack.frames.first());
+        let leaf = seen.stack(0).and_then(|stack| stack.frames.first());
         let placed = leaf.and_then(|leaf| {
             let mapping = seen.space.space.find(leaf.address)?;
             Some((FileIx(mapping.module?.0), leaf.address.wrapping_sub(mapping.bias)))

@@ -178,12 +178,13 @@ impl Collect for OverTimeCounter<'_> {
         self.last_ns = self.last_ns.max(sample.time_ns);
         self.reach(sample.time_ns);
         let number = self.number(sample.time_ns);
-        let end = |stack: Option<&StackRef<'_>>| {
+        let end = |stack: Option<StackRef<'_>>| {
             let class = stack.and_then(|stack| class(stack.stop));
             [0, 1, 2].map(|index| u64::from(class == Some(index)))
         };
-        let other = self.pair.other.and_then(|other| seen.stacks.get(other));
-        let counts = [end(seen.stacks.get(self.pair.reference)), end(other)];
+        let reference = seen.stack(self.pair.reference);
+        let other = self.pair.other.filter(|_| reference.is_some()).and_then(|other| seen.stack(other));
+        let counts = [end(reference), end(other)];
         add(self.counts.entry((number, self.listed.who(seen))).or_default(), &counts);
         let moment = (sample.time_ns, sample.cpu_lost);
         let counters = Counters { first: moment, last: moment };

@@ -115,8 +115,8 @@ impl<'a> PairCounter<'a> {
 
 impl Collect for PairCounter<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
-        let Some(&reference) = seen.stacks.get(self.pair.reference) else { return };
-        let other = self.pair.other.and_then(|other| seen.stacks.get(other)).copied();
+        let Some(reference) = seen.stack(self.pair.reference) else { return };
+        let other = self.pair.other.and_then(|other| seen.stack(other));
         let (relation, marks) = other.map_or_else(Default::default, |other| compare(reference, other));
         let who = self.listed.who(seen);
         let key = PairKey {

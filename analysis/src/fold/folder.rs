@@ -48,8 +48,8 @@ pub struct Folder {
     counts: FxHashMap<StackKey, Amount>,
     /// The current stack, leaf first.
     current: Vec<u32>,
-    /// Numbers of the lists of frames of the last added sample.
-    added: Vec<u32>,
+    /// Numbers of the lists of frames of the last added sample, by strategy.
+    added: Vec<Option<u32>>,
     recent: Recent,
 }
 
@@ -93,14 +93,18 @@ impl Folder {
 }
 
 impl Folder {
-    /// Adds a sample to process `pid`; returns the numbers of its lists of frames.
-    pub(crate) fn add_of(&mut self, pid: u32, seen: &Seen<'_>) -> &[u32] {
+    /// Adds a sample to process `pid`; returns the numbers of its lists of frames, by strategy.
+    pub(crate) fn add_of(&mut self, pid: u32, seen: &Seen<'_>) -> &[Option<u32>] {
         let one = Amount { samples: 1, weight: seen.sample.weight };
         self.current.clear();
         self.push_kernel(&seen.sample.kernel);
         let n_kernel = self.current.len();
         self.added.clear();
         for (strategy, unwound) in (0..).zip(seen.stacks) {
+            let Some(unwound) = unwound else {
+                self.added.push(None);
+                continue;
+            };
             self.current.truncate(n_kernel);
             for frame in unwound.frames {
                 let number = self.recent.number(frame, seen.space, seen.sample.time_ns, |key| self.frames.number(key));
@@ -109,7 +113,7 @@ impl Folder {
             let stack = self.stack_number();
             let key = StackKey { strategy, pid, comm: seen.place.comm, stop: unwound.stop, stack };
             self.counts.entry(key).or_default().add(one);
-            self.added.push(stack);
+            self.added.push(Some(stack));
         }
         &self.added
     }

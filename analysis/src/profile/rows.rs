@@ -49,9 +49,10 @@ impl Rows {
         self.grouping
     }
 
-    /// Adds a sample; `stacks` has the number of its list of frames under each strategy.
-    pub(crate) fn add(&mut self, seen: &Seen<'_>, stacks: &[u32]) {
-        let Some((&stack, unwound)) = stacks.get(self.strategy).zip(seen.stacks.get(self.strategy)) else { return };
+    /// Adds a sample; `stacks` has the number of its list of frames under each strategy that it has a stack under.
+    pub(crate) fn add(&mut self, seen: &Seen<'_>, stacks: &[Option<u32>]) {
+        let stack = stacks.get(self.strategy).copied().flatten();
+        let Some((stack, unwound)) = stack.zip(seen.stack(self.strategy)) else { return };
         self.first_ns = self.first_ns.min(seen.sample.time_ns);
         self.last_ns = self.last_ns.max(seen.sample.time_ns);
         let (time_ns, cpu) = match self.grouping {

@@ -27,7 +27,7 @@ fn counted<'a>(samples: impl Iterator<Item = &'a (u32, usize)>, listed: &'a List
     for &(pid, number) in samples {
         let flags = FrameFlags { leaf_skip_suspect: number.is_multiple_of(5), ..FrameFlags::default() };
         let frames = vec![Frame { address: 1, cfa: 8, source: FrameSource::Cfi, flags }; number % 11 + 1];
-        let stacks = [0, 1].map(|strategy| StackRef { frames: &frames, stop: STOPS[(number + strategy) % 2] });
+        let stacks = [0, 1].map(|strategy| Some(StackRef { frames: &frames, stop: STOPS[(number + strategy) % 2] }));
         let sample = Sample { pid, tid: pid, ..Sample::default() };
         let place = timeline.place(pid, pid, 5);
         counter.add(&Seen { sample: &sample, place, space: &nothing, stacks: &stacks });

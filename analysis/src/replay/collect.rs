@@ -14,8 +14,17 @@ pub struct Seen<'a> {
     pub place: Place,
     /// The mappings of that address space.
     pub space: &'a PlacedSpace,
-    /// Its stacks, one for each strategy, in the requested order.
-    pub stacks: &'a [StackRef<'a>],
+    /// Its stacks, one for each strategy, in the requested order; `None` where the strategy needs a copy of the stack, and
+    /// none was to be made.
+    pub stacks: &'a [Option<StackRef<'a>>],
+}
+
+impl<'a> Seen<'a> {
+    /// The stack under the strategy with this index, if it has one.
+    #[must_use]
+    pub fn stack(&self, strategy: usize) -> Option<StackRef<'a>> {
+        self.stacks.get(strategy).copied().flatten()
+    }
 }
 
 /// Processes unwound samples.

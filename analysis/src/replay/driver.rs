@@ -237,10 +237,10 @@ impl<'a, C: Collect> Worker<'a, C> {
         for (&strategy, unwound) in self.replay.strategies.iter().zip(&mut self.unwound) {
             self.walker.walk(strategy, &items, unwound);
         }
-        let mut stacks: Vec<StackRef<'_>> = Vec::with_capacity(self.unwound.len());
+        let mut stacks: Vec<Option<StackRef<'_>>> = Vec::with_capacity(self.unwound.len());
         for (index, (item, (place, space))) in items.iter().zip(places.iter()).enumerate() {
             stacks.clear();
-            stacks.extend(self.unwound.iter().filter_map(|unwound| unwound.get(index)));
+            stacks.extend(self.unwound.iter().map(|unwound| unwound.get(index)));
             self.collected.add(&Seen { sample: item.sample, place: *place, space, stacks: &stacks });
         }
         places.clear();

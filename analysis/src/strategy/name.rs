@@ -114,7 +114,7 @@ impl Strategy {
         let recorded_bytes = match meta.mode {
             CaptureMode::Fp => None,
             CaptureMode::Dwarf { stack_bytes }
-            | CaptureMode::Both { stack_bytes }
+            | CaptureMode::Both { stack_bytes, .. }
             | CaptureMode::Cfi { stack_bytes, .. } => Some(stack_bytes),
         };
         match (self, recorded_bytes) {

@@ -27,15 +27,19 @@ pub struct Unwound {
 enum Slot {
     Batch(usize),
     Own(usize),
+    /// The strategy needs a copy of the stack, and none was to be made.
+    None,
 }
 
 impl Unwound {
-    /// The stack of an item, by its index in the batch.
+    /// The stack of an item, by its index in the batch; `None` if the strategy needs a copy of the stack, and none was to
+    /// be made.
     #[must_use]
     pub fn get(&self, item: usize) -> Option<StackRef<'_>> {
         match *self.slots.get(item)? {
             Slot::Batch(index) => self.batch.get(index),
             Slot::Own(index) => self.own.get(index).map(|stack| StackRef { frames: &stack.frames, stop: stack.stop }),
+            Slot::None => None,
         }
     }
 
@@ -117,6 +121,17 @@ impl<'a> Walker<'a> {
     /// Writes the stacks of `items` under a strategy to `out`, which is overwritten.
     pub fn walk(&mut self, strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
         out.reset();
+        if !self.mode.copies_some() || strategy == Strategy::Fp {
+            return self.walk_all(strategy, items, out);
+        }
+        let copied: Vec<Item<'_>> = items.iter().filter(|item| item.sample.is_copied()).copied().collect();
+        self.walk_all(strategy, &copied, out);
+        let mut slots = std::mem::take(&mut out.slots).into_iter();
+        let slot = |item: &Item<'_>| if item.sample.is_copied() { slots.next() } else { None };
+        out.slots = items.iter().map(slot).map(|slot| slot.unwrap_or(Slot::None)).collect();
+    }
+
+    fn walk_all(&mut self, strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
         match strategy {
             Strategy::Fp if matches!(self.mode, CaptureMode::Dwarf { .. }) => self.walk_chunks_by_fp(items, out),
             Strategy::Fp => items.iter().for_each(|item| out.add(|stack| self.judge(item, stack))),
@@ -300,7 +315,9 @@ fn unwind<M: Modules + ?Sized>(
 fn has_no_user_stack(mode: CaptureMode, Item { sample, .. }: &Item<'_>) -> bool {
     match mode {
         CaptureMode::Fp => sample.in_kernel && sample.user_fp.is_empty(),
-        CaptureMode::Dwarf { .. } | CaptureMode::Both { .. } => sample.user_regs.is_none(),
+        CaptureMode::Dwarf { .. } => sample.user_regs.is_none(),
+        // Where some stacks only are copied, the others leave no registers in the sample.
+        CaptureMode::Both { .. } => sample.user_regs.is_none() && sample.user_fp.is_empty(),
         // A complete walk leaves no registers in the sample.
         CaptureMode::Cfi { .. } => sample.user_regs.is_none() && sample.cfi_frames.is_empty(),
     }

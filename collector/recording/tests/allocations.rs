@@ -37,7 +37,7 @@ fn meta() -> Meta {
         host: Host { cpus_online: 1, ..Host::default() },
         collector: Collector::Ebpf,
         events: Vec::new(),
-        mode: CaptureMode::Both { stack_bytes: 65_536 },
+        mode: CaptureMode::Both { stack_bytes: 65_536, every: 1 },
         kernel_stacks: true,
         scrubbed: true,
         target: Target::System,

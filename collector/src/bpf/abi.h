@@ -166,7 +166,9 @@ enum limit {
 	/* The stack must not be copied, see is_dumpable. */ \
 	X(SAMPLE_WITHHELD, 1024) \
 	/* A struct cfi_miss follows the frames of the walk by call frame information. */ \
-	X(SAMPLE_HAS_MISS, 2048)
+	X(SAMPLE_HAS_MISS, 2048) \
+	/* Only the chain was to be taken, not the chunk, see copy_every. */ \
+	X(SAMPLE_CHAIN_ONLY, 4096)
 
 /* The event whose samples a ring contains. */
 #define FPPROF_EVENTS(X) \
@@ -490,8 +492,8 @@ struct cpu_control {
 	struct fp_walk walk;
 	struct cfi_walk cfi_walk;
 	struct recent_rule recent_rules[RECENT_RULES];
-	/* Walks by call frame information so far: for one in cfi_verify, the stack is copied as well. */
-	__u64 n_cfi_walks;
+	/* Stacks walked so far: for one in copy_every, the stack is copied as well. */
+	__u64 n_walked;
 	struct page_copy copy;
 	struct signal_frame signal_frame;
 	struct stack_mapping stack_mappings[STACK_MAPPINGS];

@@ -124,6 +124,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 {
 	bool keeps_chunk = collect & (COLLECT_CHUNK | COLLECT_CFI);
 	__u64 at = pos + sizeof(*head), copy_at = next_line(at), chunk_at, used = 0;
+	/* verifier: a constant, since older ones do not compare two unknown numbers */
 	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
 	__u64 room = context->control->slot.room;
 	__u64 sp, end, asked, bytes, below, copied, chunk_bytes, red_zone = 0, walked = 0;
@@ -142,10 +143,18 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	head->flags |= SAMPLE_HAS_USER;
 	if (REGS_ARE_32(head->regs))
 		head->flags |= SAMPLE_ABI32;
+	if ((collect & COLLECT_CHUNK) && copy_every > 1) {
+		if (limit < FP_SCRATCH_BYTES)
+			limit = FP_SCRATCH_BYTES;
+		if (context->control->n_walked++ % copy_every) {
+			head->flags |= SAMPLE_CHAIN_ONLY;
+			keeps_chunk = false;
+		}
+	}
 	if (collect & COLLECT_CFI) {
 		walked = walk_by_cfi(context, head, at, task, mm, &chunk_at, &bytes);
 		at += walked;
-		if (walked && (!cfi_verify || context->control->n_cfi_walks++ % cfi_verify)) {
+		if (walked && (!copy_every || context->control->n_walked++ % copy_every)) {
 			if (collect & COLLECT_FRAMES)
 				walked += append_frames(context, head, at, chunk_at, bytes);
 			return walked;
@@ -157,6 +166,11 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	asked = end ? end - sp : limit;
 	if (asked > limit)
 		asked = limit;
+	if ((collect & COLLECT_CHUNK) && copy_every > 1) {
+		bytes = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
+		if (asked > bytes)
+			asked = bytes;
+	}
 	if (keeps_chunk && !may_copy(task, mm)) {
 		head->flags |= SAMPLE_WITHHELD;
 		asked = 0;

@@ -83,7 +83,10 @@ impl Layout {
         let (chunk, room) = match mode {
             CaptureMode::Fp => (0, FRAMES_ROOM + FP_SCRATCH),
             CaptureMode::Dwarf { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM),
-            CaptureMode::Both { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM),
+            CaptureMode::Both { stack_bytes, every } => {
+                let scratch = if every > 1 { FP_SCRATCH } else { 0 };
+                (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM + scratch)
+            }
             CaptureMode::Cfi { stack_bytes, frame_pointers, .. } => {
                 let frames = FRAMES_ROOM * (1 + u64::from(frame_pointers));
                 (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + frames + FP_SCRATCH + MISS_ROOM)
@@ -138,9 +141,11 @@ mod tests {
     /// size.
     #[test]
     fn two_samples_fit_or_the_ring_is_refused() {
-        for mode in
-            [CaptureMode::Fp, CaptureMode::Dwarf { stack_bytes: 65_536 }, CaptureMode::Both { stack_bytes: 1 << 20 }]
-        {
+        for mode in [
+            CaptureMode::Fp,
+            CaptureMode::Dwarf { stack_bytes: 65_536 },
+            CaptureMode::Both { stack_bytes: 1 << 20, every: 1 },
+        ] {
             let Err(LayoutError::RingTooSmall { asked, needed }) = Layout::new(mode, Some(1), 2) else {
                 panic!("a ring of one byte was accepted for {mode:?}")
             };
@@ -159,14 +164,14 @@ mod tests {
     fn default_rings_are_bounded() {
         let layout = |mode, n_rings| Layout::new(mode, None, n_rings).expect("sizes");
         for n_rings in [1, 2, 3, 64, 256, 512] {
-            let layout = layout(CaptureMode::Both { stack_bytes: 65_536 }, n_rings);
+            let layout = layout(CaptureMode::Both { stack_bytes: 65_536, every: 1 }, n_rings);
             assert!(
                 (layout.n_segments * layout.value_bytes) * n_rings <= MAX_SAMPLES_TOTAL,
                 "{n_rings} rings: {layout:?}"
             );
             assert!(layout.ring_bytes() >= 3 * layout.max_record_bytes, "{n_rings} rings: {layout:?}");
         }
-        let whole = layout(CaptureMode::Both { stack_bytes: 65_536 }, 2);
+        let whole = layout(CaptureMode::Both { stack_bytes: 65_536, every: 1 }, 2);
         assert!(
             whole.ring_bytes() >= DEFAULT_SAMPLES * whole.max_record_bytes
                 && whole.n_segments * whole.value_bytes < 16 << 20
@@ -181,7 +186,7 @@ mod tests {
     fn array_elements_are_small() {
         for stack_bytes in [4096, 65_536, 1 << 20] {
             for asked in [None, Some(64 << 20)] {
-                let layout = Layout::new(CaptureMode::Both { stack_bytes }, asked, 2).expect("sizes");
+                let layout = Layout::new(CaptureMode::Both { stack_bytes, every: 1 }, asked, 2).expect("sizes");
                 assert!(layout.value_bytes <= LARGEST_ELEMENT_BEFORE_6_0, "{stack_bytes} bytes, {asked:?}: {layout:?}");
             }
         }
@@ -192,7 +197,7 @@ mod tests {
     fn asked_rings_are_whole_parts() {
         for asked in [1 << 20, 8 << 20, 256 << 20] {
             for stack_bytes in [4096, 65_536, 200_000] {
-                let layout = Layout::new(CaptureMode::Both { stack_bytes }, Some(asked), 2).expect("sizes");
+                let layout = Layout::new(CaptureMode::Both { stack_bytes, every: 1 }, Some(asked), 2).expect("sizes");
                 assert_eq!(layout.ring_bytes(), asked);
                 assert!(
                     (2..=MAX_SEGMENTS).contains(&layout.n_segments) && layout.segment_bytes >= layout.max_record_bytes

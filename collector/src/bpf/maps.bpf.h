@@ -40,7 +40,7 @@ const volatile bool includes_privileged = true;
 const volatile bool has_only_user = true;
 const volatile __u32 only_user = 0;
 /* With COLLECT_CFI: for one walk in this many, the stack is copied, too; 0 for none. */
-const volatile __u64 cfi_verify = 100;
+const volatile __u64 copy_every = 1;
 /* Number of rule sets, a power of two, minus one. */
 const volatile __u32 rule_set_mask = 1;
 /* Bytes of a segment, a power of two, and that power. */

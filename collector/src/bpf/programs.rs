@@ -268,10 +268,14 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
         CaptureMode::Cfi { frame_pointers: false, .. } => cfi,
         CaptureMode::Cfi { frame_pointers: true, .. } => cfi | frames,
     };
-    if let CaptureMode::Cfi { verify, .. } = config.mode {
-        rodata.cfi_verify = verify.into();
+    if let CaptureMode::Cfi { .. } = config.mode {
         rodata.rule_set_mask = N_SETS - 1;
     }
+    rodata.copy_every = match config.mode {
+        CaptureMode::Cfi { verify, .. } => verify.into(),
+        CaptureMode::Both { every, .. } => every.into(),
+        CaptureMode::Fp | CaptureMode::Dwarf { .. } => 1,
+    };
     if config.kernel_stacks {
         rodata.collect |= types::collect_flag::COLLECT_KERNEL.0;
     }

@@ -70,6 +70,7 @@ pub(crate) fn refused_target(request: &Request) -> Option<&'static str> {
         Target::Cgroup { .. } => Some("sample cgroups (-G)"),
         _ if request.off_cpu.is_some() => Some("sample waits (--off-cpu)"),
         _ if matches!(request.mode, CaptureMode::Cfi { .. }) => Some("walk stacks in the kernel (--call-graph cfi)"),
+        _ if request.mode.copies_some() => Some("copy the stacks of one sample in N (--call-graph both:1/N)"),
         _ if request.event.is_probe() => Some("sample a probe (-e uprobe:...)"),
         _ => None,
     }
@@ -79,7 +80,7 @@ fn stack_bytes(mode: CaptureMode) -> Result<u32, Error> {
     match mode {
         CaptureMode::Fp => Ok(0),
         CaptureMode::Dwarf { stack_bytes }
-        | CaptureMode::Both { stack_bytes }
+        | CaptureMode::Both { stack_bytes, .. }
         | CaptureMode::Cfi { stack_bytes, .. } => {
             let is_possible =
                 stack_bytes <= MAX_PERF_EVENT_STACK_BYTES && stack_bytes > 0 && stack_bytes.is_multiple_of(8);

@@ -118,8 +118,10 @@ impl Memory {
         let has_chain = self.mode.has_frame_pointers();
         let stack_bytes = match self.mode {
             CaptureMode::Fp => 0,
+            // Which of them would have been copied is not known, and there are few.
+            mode if mode.copies_some() => 0,
             CaptureMode::Dwarf { stack_bytes }
-            | CaptureMode::Both { stack_bytes }
+            | CaptureMode::Both { stack_bytes, .. }
             | CaptureMode::Cfi { stack_bytes, .. } => stack_bytes,
         };
         sample.withheld = wait.withheld != 0 && stack_bytes > 0;

@@ -51,7 +51,7 @@ impl PerfEvent {
         let stack_bytes = match spec.mode {
             CaptureMode::Fp => None,
             CaptureMode::Dwarf { stack_bytes }
-            | CaptureMode::Both { stack_bytes }
+            | CaptureMode::Both { stack_bytes, .. }
             | CaptureMode::Cfi { stack_bytes, .. } => Some(stack_bytes),
         };
         attr.sample_type = SAMPLE_TYPE;

@@ -126,7 +126,7 @@ fn every_tick_is_accounted_for() {
     let cpu_switch = Switch::of(1);
     let mut total = BTreeMap::<&str, u64>::new();
     for round in 0..rounds() {
-        let mode = CaptureMode::Both { stack_bytes: 4096 << (round % 5) };
+        let mode = CaptureMode::Both { stack_bytes: 4096 << (round % 5), every: 1 };
         let too_small = Request { mode, ring_bytes: Some(4096), ..request(4999) };
         let (stop, file) = (StopFlag::new().expect("a flag"), file());
         let refused = record(&too_small, &file, &stop, &mut |_| {}).expect_err("a ring of one page is too small");

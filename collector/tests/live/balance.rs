@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 fn smallest_ring_and_stopped_reader() {
     let directory = directory();
     let program = build("pattern", &[], directory.path());
-    let mode = CaptureMode::Both { stack_bytes: 131_072 };
+    let mode = CaptureMode::Both { stack_bytes: 131_072, every: 1 };
     let fast =
         Request { sampling: Sampling::FrequencyHz(3999), ring_bytes: Some(512 << 10), ..run(&program, &["600"], mode) };
     let stop = StopFlag::new().expect("a flag");
@@ -198,7 +198,7 @@ fn samples_encoded_by_threads_balance() {
     let program = build("threads", &["-pthread"], directory.path());
     let truth = directory.path().join("truth");
     let arguments = ["400", truth.to_str().expect("a path of ours")];
-    let request = run(&program, &arguments, CaptureMode::Both { stack_bytes: 65_536 });
+    let request = run(&program, &arguments, CaptureMode::Both { stack_bytes: 65_536, every: 1 });
     let taken = take(&Request { encoder_threads: Some(2), ..request });
     assert_eq!(taken.outcome.target_status, Some(TargetStatus::Exited(0)));
     let threads: BTreeSet<u32> = taken.samples.iter().map(|sample| sample.tid).collect();

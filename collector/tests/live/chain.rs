@@ -12,7 +12,8 @@ use std::process::Command;
 fn chain_is_what_the_program_sees() {
     let directory = directory();
     let program = build("chain", &["-O0", "-fno-omit-frame-pointer"], directory.path());
-    let (small, large) = (CaptureMode::Both { stack_bytes: 1024 }, CaptureMode::Both { stack_bytes: 65_536 });
+    let (small, large) =
+        (CaptureMode::Both { stack_bytes: 1024, every: 1 }, CaptureMode::Both { stack_bytes: 65_536, every: 1 });
     for mode in [CaptureMode::Fp, small, large] {
         let truth = directory.path().join("truth");
         let taken = take(&run(&program, &["120", truth.to_str().expect("a path")], mode));
@@ -80,7 +81,7 @@ fn bare_programs_of_64_and_32_bits() {
         let flags =
             [flag, "-O0", "-ffreestanding", "-nostdlib", "-static", "-fno-pie", "-no-pie", "-fno-omit-frame-pointer"];
         let program = build("bare", &flags, directory.path());
-        let request = run(&program, &[], CaptureMode::Both { stack_bytes: 4096 });
+        let request = run(&program, &[], CaptureMode::Both { stack_bytes: 4096, every: 1 });
         let taken = take(&Request { keep_raw_stacks: true, ..request });
         let (leaf, caller, start) = (symbol(&program, "leaf"), symbol(&program, "caller"), symbol(&program, "_start"));
         let mut in_leaf = 0;

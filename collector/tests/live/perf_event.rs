@@ -20,7 +20,7 @@ fn without_bpf(request: Request) -> Request {
 fn chain_is_what_the_program_sees() {
     let directory = directory();
     let program = build("chain", &["-O0", "-fno-omit-frame-pointer"], directory.path());
-    for mode in [CaptureMode::Fp, CaptureMode::Both { stack_bytes: 65_528 }] {
+    for mode in [CaptureMode::Fp, CaptureMode::Both { stack_bytes: 65_528, every: 1 }] {
         let file = directory.path().join("truth");
         let taken = take(&without_bpf(run(&program, &["200", file.to_str().expect("a path")], mode)));
         assert_eq!((taken.meta.collector, taken.meta.mode), (Collector::PerfEvent, mode));

@@ -94,7 +94,7 @@ fn red_zones_are_copied() {
     let program = build("red_zones", &[], directory.path());
     let truth = directory.path().join("truth");
     let arguments = ["150", truth.to_str().expect("a path")];
-    let taken = take(&raw(run(&program, &arguments, CaptureMode::Both { stack_bytes: 1024 })));
+    let taken = take(&raw(run(&program, &arguments, CaptureMode::Both { stack_bytes: 1024, every: 1 })));
     for (sp, bytes_below_sp) in hex_numbers(&truth).into_iter().zip([128, 0]) {
         let is_there = |sample: &&Sample| sample.user_regs.is_some_and(|regs| regs.sp() == sp);
         let there: Vec<_> = taken.samples.iter().filter(is_there).collect();
@@ -153,7 +153,7 @@ fn programs_that_replace_themselves() {
     let program = build("execs", &[], directory.path());
     // In one of the two, the last frame is in the page in which the next program's arguments begin.
     for moved in [0, 2048] {
-        let request = run(&program, &["500", &"x".repeat(moved)], CaptureMode::Both { stack_bytes: 4096 });
+        let request = run(&program, &["500", &"x".repeat(moved)], CaptureMode::Both { stack_bytes: 4096, every: 1 });
         sampled_between_programs(&raw(Request { sampling: Sampling::FrequencyHz(4999), ..request }));
     }
 }

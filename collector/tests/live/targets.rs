@@ -27,7 +27,7 @@ fn single_threads() {
     let [first, second] = hex_numbers(&done)[..] else { panic!("two numbers") };
     let (first, second) = (u32::try_from(first).expect("a tid"), u32::try_from(second).expect("a tid"));
     let one = take_some(&Request {
-        mode: CaptureMode::Both { stack_bytes: 65_536 },
+        mode: CaptureMode::Both { stack_bytes: 65_536, every: 1 },
         ..Request::new(Target::Threads(vec![second]))
     });
     assert_eq!(one.outcome.end.reason, EndReason::Signal(libc::SIGINT));

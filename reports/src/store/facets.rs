@@ -199,14 +199,16 @@ impl Facets {
     }
 
     /// The index of the default combination under the filter: an event other than waits if there is one, then a
-    /// strategy other than frame pointers if there is one, then the most samples.
+    /// strategy other than frame pointers if one has at least half of the event's samples, then the most samples.
     fn choice(&self) -> Option<usize> {
         let is_wanted = |facet, name: &str| self.filter.has_name(facet, name);
         let wanted = self.combinations.iter().enumerate().filter(|(_, combination)| {
             is_wanted(Facet::Event, &combination.event) && is_wanted(Facet::Strategy, &combination.strategy)
         });
-        let suits = |combination: &Combination| {
-            (combination.weight_unit != "blocked_ns", combination.strategy != "fp", combination.samples)
+        let suits = |Combination { event, strategy, weight_unit, samples, .. }: &Combination| {
+            let most = self.combinations.iter().filter(|other| other.event == *event).map(|other| other.samples).max();
+            let has_half = samples.saturating_mul(2) >= most.unwrap_or(0);
+            (weight_unit != "blocked_ns", has_half, strategy != "fp", *samples)
         };
         wanted.max_by_key(|(_, combination)| suits(combination)).map(|(number, _)| number)
     }

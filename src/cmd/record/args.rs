@@ -97,10 +97,11 @@ pub(crate) struct Args {
         help_heading = SAMPLING
     )]
     off_cpu: Option<Duration>,
-    /// How to take stacks: fp, dwarf[,BYTES], both[,BYTES], cfi[,BYTES][,verify=N][,fp] or auto; BYTES may end in K or M and
-    /// exceed 64K
+    /// How to take stacks: fp, dwarf[,BYTES], both[,BYTES][,1/N], cfi[,BYTES][,verify=N][,fp] or auto; BYTES may end in K or
+    /// M and exceed 64K
     ///
-    /// fp: frame pointers. dwarf: copies BYTES of stack, unwound later. both: both in every sample. cfi: walks the stack in the
+    /// fp: frame pointers. dwarf: copies BYTES of stack, unwound later. both: both in every sample, or
+    /// with 1/N frame pointers in all and copied stacks in one of N, to compare cheaply (needs eBPF). cfi: walks the stack in the
     /// kernel using call frame information; if a rule is missing, it copies the stack as dwarf does. verify=N also copies the
     /// stack of one walk in N (default 100, 0 for none), and `report` compares the two; `,fp` adds frame pointers. cfi needs
     /// eBPF, x86-64 and Linux 6.1 or newer. auto: cfi if possible, else both; takes the options of cfi.

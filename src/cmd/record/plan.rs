@@ -87,7 +87,7 @@ mod tests {
         let request = Request {
             sampling: Sampling::FrequencyHz(199),
             mode: CaptureMode::Cfi { stack_bytes: 65_536, verify: 100, frame_pointers: true },
-            else_mode: Some(CaptureMode::Both { stack_bytes: 65_536 }),
+            else_mode: Some(CaptureMode::Both { stack_bytes: 65_536, every: 1 }),
             kernel_stacks: false,
             off_cpu: Some(Duration::from_micros(50)),
             duration: Some(Duration::from_secs(10)),

@@ -23,6 +23,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "fp", applies: is_whole, judge: |results, _| chain(results, "fp", &["fp"]) },
     Check { name: "dwarf", applies: is_whole, judge: |results, _| chain(results, "dwarf", &["dwarf"]) },
     Check { name: "both", applies: |_| true, judge: |results, _| chain(results, "both", &["fp", "dwarf"]) },
+    Check { name: "one-in-four", applies: is_whole, judge: one_in_four },
     Check { name: "cfi", applies: is_whole, judge: cfi },
     Check { name: "auto", applies: is_whole, judge: auto },
     Check { name: "private", applies: |expects| is_whole(expects) && expects != Expects::PerfEvent, judge: private },
@@ -53,6 +54,22 @@ fn is_whole(expects: Expects) -> bool {
 fn chain(results: &Results, step: &str, strategies: &[&str]) -> anyhow::Result<String> {
     results.succeeded(step)?;
     judge(results, step, strategies, CHAIN)
+}
+
+/// Checks one thread with frame pointers in all samples and a copied stack in one of four, which perf events cannot do.
+fn one_in_four(results: &Results, expects: Expects) -> anyhow::Result<String> {
+    if expects == Expects::PerfEvent {
+        let Ended { status, stderr, .. } = results.ended("one-in-four")?;
+        ensure!(status == 1 && stderr.contains("both:1/N"), "expected a refusal, got {status}: {stderr}");
+        return Ok("refused".to_owned());
+    }
+    let samples = chain(results, "one-in-four", &["fp", "dwarf"])?;
+    let report = results.report("one-in-four", &[])?;
+    let strategies = report.get("strategies").context("no `strategies` in the report")?;
+    let of = |name: &str| number(strategies.get(name).context("no such strategy in the report")?, "samples");
+    let (all, copied) = (of("fp")?, of("dwarf")?);
+    ensure!(all / 8 < copied && copied < all / 3, "expected a quarter of {all} stacks to be copied, got {copied}");
+    Ok(samples)
 }
 
 /// Whether stacks can be walked in the kernel.

@@ -29,6 +29,7 @@ const EVERYTHING: &[Step] = &[
     Step { name: "fp", script: "fpprof record -F 199 --call-graph fp -- known 60 chain 120000" },
     Step { name: "dwarf", script: "fpprof record -F 199 --call-graph dwarf,65536 -- known 60 chain 120000" },
     Step { name: "both", script: "fpprof record -F 199 -- known 60 chain 120000" },
+    Step { name: "one-in-four", script: "fpprof record -F 499 --call-graph both:1/4 -- known 60 chain 120000" },
     Step { name: "cfi", script: "fpprof record -F 999 --call-graph cfi,verify=4,fp -- known 60 chain 120000" },
     Step { name: "auto", script: "fpprof record -F 199 --call-graph auto -- known 60 chain 120000" },
     Step { name: "private", script: "fpprof record -F 199 -- known 60 private 120000" },

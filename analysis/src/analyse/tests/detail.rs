@@ -42,7 +42,7 @@ fn both(program: &Program, pid: u32, n: u64) -> Sample {
 fn pairs_are_marked_where_they_differ() {
     let program = Program::new();
     let samples: Vec<Sample> = (0..6).map(|n| both(&program, 1, n)).collect();
-    let file = record(CaptureMode::Both { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let file = record(CaptureMode::Both { stack_bytes: 64, every: 1 }, &program.sideband(1, "prog"), &samples, 4, true);
     let detail = detail(&file, 2);
     let stacks = &detail.stacks;
     assert_eq!((stacks.reference.as_str(), stacks.other.as_deref()), ("dwarf", Some("fp")));
@@ -64,7 +64,7 @@ fn ends_stand_apart() {
     let chain: Vec<_> = program.chain().into_iter().take(1).collect();
     let cut = Sample { user_fp: chain, fp_end: FpEnd::MaxDepth, ..program.sample(1, 1) };
     let samples = [both(&program, 1, 0), cut];
-    let file = record(CaptureMode::Both { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let file = record(CaptureMode::Both { stack_bytes: 64, every: 1 }, &program.sideband(1, "prog"), &samples, 4, true);
     let detail = detail(&file, 1);
     let names = |leaf| -> Vec<String> { frames(&detail, leaf).into_iter().map(|(name, _)| name).collect() };
     let mut stacks: Vec<_> = detail.stacks.rows.iter().map(|row| names(row.other)).collect();
@@ -89,7 +89,7 @@ fn the_detail_does_not_depend_on_threads() {
         }
     };
     let samples: Vec<Sample> = (0..300).map(sample).collect();
-    let file = record(CaptureMode::Both { stack_bytes: 64 }, &events, &samples, 7, true);
+    let file = record(CaptureMode::Both { stack_bytes: 64, every: 1 }, &events, &samples, 7, true);
     let detail_of_one = detail(&file, 1);
     assert_eq!(detail_of_one, detail(&file, 5));
     let stacks = &detail_of_one.stacks;

@@ -32,7 +32,7 @@ fn nothing_is_known_of_the_mappings() {
     };
     check(CaptureMode::Fp, &["fp"]);
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
-    check(CaptureMode::Both { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    check(CaptureMode::Both { stack_bytes: 64, every: 1 }, &["fp", "dwarf", "dwarf@16"]);
     #[cfg(all(feature = "libdw", feature = "libunwind"))]
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
 }
@@ -91,7 +91,7 @@ fn threads_without_registers_for(is_in_exec: bool, reason: &str) {
     };
     check(CaptureMode::Fp, &["fp"]);
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
-    check(CaptureMode::Both { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    check(CaptureMode::Both { stack_bytes: 64, every: 1 }, &["fp", "dwarf", "dwarf@16"]);
     #[cfg(all(feature = "libdw", feature = "libunwind"))]
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
 }
@@ -124,7 +124,7 @@ fn exiting_threads_have_no_stack() {
         assert_eq!(analysis.summary.processes[0].samples, 2);
     };
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
-    check(CaptureMode::Both { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    check(CaptureMode::Both { stack_bytes: 64, every: 1 }, &["fp", "dwarf", "dwarf@16"]);
     #[cfg(all(feature = "libdw", feature = "libunwind"))]
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
 }

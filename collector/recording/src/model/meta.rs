@@ -192,6 +192,9 @@ pub enum CaptureMode {
     Both {
         /// The most bytes copied from the stack pointer up.
         stack_bytes: u32,
+        /// One in this many samples of each CPU has registers and stack; the others have the frame-pointer chain only.
+        #[serde(default = "each", skip_serializing_if = "is_each")]
+        every: u32,
     },
     /// The frames of a walk by call frame information in the kernel. If that walk is given up, registers and at most
     /// `stack_bytes` of stack instead; in one of `verify` samples, both.
@@ -207,6 +210,12 @@ pub enum CaptureMode {
 }
 
 impl CaptureMode {
+    /// Whether stacks of some samples only are copied, although none was walked by call frame information.
+    #[must_use]
+    pub fn copies_some(self) -> bool {
+        matches!(self, Self::Both { every, .. } if every > 1)
+    }
+
     /// Whether samples have the frame-pointer chain.
     #[must_use]
     pub fn has_frame_pointers(self) -> bool {
@@ -216,6 +225,15 @@ impl CaptureMode {
             Self::Cfi { frame_pointers, .. } => frame_pointers,
         }
     }
+}
+
+fn each() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_each(every: &u32) -> bool {
+    *every == 1
 }
 
 /// What was profiled.

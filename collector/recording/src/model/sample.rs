@@ -44,7 +44,8 @@ pub struct Sample {
     pub withheld: bool,
     /// User registers; `None` for a kernel thread. In `fp` mode, `None` if calls push the return address on the stack;
     /// with a link register (aarch64), that register and the frame, stack and instruction pointers, the others being
-    /// zero. In `cfi` mode, `None` if the walk was complete and is not to be verified.
+    /// zero. In `cfi` mode, `None` if the walk was complete and is not to be verified. In a mode that copies some stacks
+    /// only ([`super::CaptureMode::copies_some`]), the others have the registers of `fp` mode.
     pub user_regs: Option<UserRegs>,
     /// User frame-pointer chain, leaf first: the sampled instruction first, then (return address, frame address) pairs.
     /// Empty in `dwarf` mode.
@@ -76,6 +77,13 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Whether the stack was copied, or would have been if it were allowed: what strategies that need the copy are
+    /// judged by where some stacks only are copied.
+    #[must_use]
+    pub fn is_copied(&self) -> bool {
+        !self.stack.is_empty() || self.withheld || self.shed_from.is_some()
+    }
+
     /// Address of the chunk's first byte; 0 without registers, in which case there should be no chunk.
     #[must_use]
     pub fn stack_start(&self) -> u64 {

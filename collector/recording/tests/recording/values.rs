@@ -27,7 +27,7 @@ pub(crate) fn meta() -> Meta {
             sampling: Sampling::FrequencyHz(999),
             measure: Measure::Samples,
         }],
-        mode: CaptureMode::Both { stack_bytes: 65_536 },
+        mode: CaptureMode::Both { stack_bytes: 65_536, every: 1 },
         kernel_stacks: true,
         scrubbed: false,
         target: Target::Command { argv: vec!["true".into()], pid: 7 },
