@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::proc::threads;
 use crate::session::shared;
 use crate::sideband::SidebandSource;
-use crate::sys::{Count, PerfEvent, PerfRing, StackEvent};
+use crate::sys::{Count, PerfEvent, PerfRing, Poller, StackEvent};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,6 +31,8 @@ pub(super) struct CpuEvents {
     pub(super) ring: PerfRing,
     /// The first event owns the ring, the others write into it.
     events: Vec<PerfEvent>,
+    /// The CPU went offline, which ended the events: what is in the ring is all there will be.
+    is_over: bool,
 }
 
 impl Events {
@@ -95,11 +97,7 @@ impl Events {
         for &ring_bytes in &plan.ring_bytes {
             let template =
                 StackEvent { wakeup_bytes: u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX), ..plan.event.clone() };
-            let open = |&cpu: &u32| -> io::Result<CpuEvents> {
-                let event = PerfEvent::stacks(&template, tid, cpu)?;
-                let ring = PerfRing::new(&event, ring_bytes)?;
-                Ok(CpuEvents { cpu, ring, events: vec![event] })
-            };
+            let open = |&cpu: &u32| CpuEvents::open(&template, tid, cpu, ring_bytes);
             match plan.cpus.iter().map(open).collect::<io::Result<Vec<_>>>() {
                 Ok(cpus) => return Ok(Self { cpus, sideband, template, has_threads: tid.is_some() }),
                 // More than this user may lock.
@@ -113,6 +111,30 @@ impl Events {
             }
         }
         Err(Error::LockedMemory { ring_bytes: last.unwrap_or(0) })
+    }
+
+    /// Opens and starts the events of a CPU that has come online, beside earlier ones, which are over.
+    pub(super) fn reopen(&mut self, cpu: u32, poller: &Poller) -> Result<(), Error> {
+        self.sideband.reopen(cpu, poller)?;
+        let open = || -> io::Result<CpuEvents> {
+            let new = CpuEvents::open(&self.template, None, cpu, self.ring_bytes())?;
+            for event in &new.events {
+                poller.add(event.as_fd())?;
+                event.enable()?;
+            }
+            Ok(new)
+        };
+        let new = open().map_err(Error::system("sampling a CPU that has come online"))?;
+        self.cpus.iter_mut().filter(|old| old.cpu == cpu).for_each(|old| old.is_over = true);
+        self.cpus.push(new);
+        Ok(())
+    }
+
+    /// Closes rings that are over and have been read; returns their CPUs and the samples that they lost.
+    pub(super) fn close_read(&mut self) -> Vec<(u32, u64)> {
+        let is_read = |cpu: &mut CpuEvents| cpu.is_over && cpu.ring.head() == cpu.ring.tail();
+        let closed = self.cpus.extract_if(.., is_read);
+        closed.map(|closed| (closed.cpu, closed.lost().unwrap_or(0))).collect()
     }
 
     /// Starts all events that do not start by themselves.
@@ -159,6 +181,12 @@ impl Events {
 }
 
 impl CpuEvents {
+    fn open(template: &StackEvent, tid: Option<u32>, cpu: u32, ring_bytes: usize) -> io::Result<Self> {
+        let event = PerfEvent::stacks(template, tid, cpu)?;
+        let ring = PerfRing::new(&event, ring_bytes)?;
+        Ok(Self { cpu, ring, events: vec![event], is_over: false })
+    }
+
     /// Samples lost for lack of room, as the kernel counts them; `None` if it does not.
     pub(super) fn lost(&self) -> Option<u64> {
         self.events.iter().map(PerfEvent::lost).try_fold(0u64, |sum, lost| Some(sum.saturating_add(lost?)))

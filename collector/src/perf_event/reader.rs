@@ -2,8 +2,9 @@
 
 use super::decode::{SampleLayout, decode, kind, time_ns};
 use super::dumpable::Dumpable;
-use super::events::Events;
+use super::events::{CpuEvents, Events};
 use super::stack_ends::StackEnds;
+use crate::error::Error;
 use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
 use crate::request::MAX_EXCLUDED;
@@ -11,11 +12,11 @@ use crate::sampled::{AtSample, FollowsSamples, describe_sampled};
 use crate::session::{add_start, note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
 use crate::synthesis::{Follows, Resync, describe_parent};
-use crate::sys::PerfRing;
+use crate::sys::{PerfRing, Poller};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
 use perf_event_open_sys::bindings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 /// Reads all rings, merges them by time, and writes the recording.
@@ -65,6 +66,8 @@ struct Counts {
     /// Ticks suppressed by throttling that is over.
     throttled: u64,
     throttling: Throttling,
+    /// Samples lost for lack of room in rings that are closed, as the kernel counted them.
+    lost_before: u64,
     /// Time of the last record.
     last_ns: u64,
 }
@@ -122,7 +125,7 @@ impl<W: Write> Reader<W> {
     pub(super) fn read(&mut self, cut_ns: u64) {
         let mut cursors = std::mem::take(&mut self.cursors);
         let scratch = &mut self.scratch;
-        let cursor = |cpu: &super::events::CpuEvents| Cursor::new(&cpu.ring, cpu.ring.tail(), cpu.ring.head(), scratch);
+        let cursor = |cpu: &CpuEvents| Cursor::new(&cpu.ring, cpu.ring.tail(), cpu.ring.head(), scratch);
         cursors.extend(self.events.cpus.iter().map(cursor));
         let mut events = std::mem::take(&mut self.process_events);
         self.events.sideband.drain(cut_ns, &mut events);
@@ -137,6 +140,9 @@ impl<W: Write> Reader<W> {
         }
         cursors.clear();
         self.cursors = cursors;
+        for (cpu, lost) in self.events.close_read() {
+            self.counts.entry(cpu).or_default().lost_before += lost;
+        }
         self.tracker.forget_ended(cut_ns);
         self.sharing.forget_ended(|pid| self.tracker.knows(pid));
         let tracker = &self.tracker;
@@ -263,16 +269,31 @@ impl<W: Write> Reader<W> {
         self.flush();
     }
 
+    /// Samples a CPU that has come online.
+    pub(super) fn reopen(&mut self, cpu: u32, poller: &Poller) -> Result<(), Error> {
+        self.events.reopen(cpu, poller)?;
+        self.counts.entry(cpu).or_default().throttling.give_up();
+        Ok(())
+    }
+
+    /// The CPUs that are or were sampled, in order.
+    fn cpus(&self) -> BTreeSet<u32> {
+        self.events.cpus.iter().map(|cpu| cpu.cpu).chain(self.counts.keys().copied()).collect()
+    }
+
     /// Counts what no record reported: throttling that has not ended, and losses since the last record, from the
     /// kernel's own count. Call it when no more samples can arrive.
     pub(super) fn close_balance(&mut self, stopped_ns: u64) {
-        for cpu in &self.events.cpus {
-            let counts = self.counts.entry(cpu.cpu).or_default();
-            let lost = cpu.lost().unwrap_or(counts.lost).saturating_sub(counts.lost);
+        for cpu in self.cpus() {
+            let counts = self.counts.entry(cpu).or_default();
+            let rings = self.events.cpus.iter().filter(|ring| ring.cpu == cpu);
+            let lost =
+                rings.map(CpuEvents::lost).try_fold(counts.lost_before, |sum, lost| Some(sum.saturating_add(lost?)));
+            let lost = lost.unwrap_or(counts.lost).saturating_sub(counts.lost);
             let end_of_throttling = counts.throttling.open_since_ns().map(|_| Body::Unthrottle { time_ns: stopped_ns });
             let end_of_losses = (lost > 0).then_some(Body::Lost(lost));
             for body in [end_of_throttling, end_of_losses] {
-                for gap in counts.take(cpu.cpu, stopped_ns, body, self.options.sampling) {
+                for gap in counts.take(cpu, stopped_ns, body, self.options.sampling) {
                     note(&mut self.write_failed, self.writer.gap(&gap));
                 }
             }
@@ -283,14 +304,14 @@ impl<W: Write> Reader<W> {
     /// was read and is not in the recording was dropped.
     pub(super) fn counters(&self, is_end: bool) -> Vec<CpuCounters> {
         let none = Counts::default();
-        let of_cpu = |cpu: &super::events::CpuEvents| {
-            let counts = self.counts.get(&cpu.cpu).unwrap_or(&none);
-            let tally = self.writer.tallies().get(&(0, cpu.cpu)).copied().unwrap_or_default();
+        let of_cpu = |cpu: u32| {
+            let counts = self.counts.get(&cpu).unwrap_or(&none);
+            let tally = self.writer.tallies().get(&(0, cpu)).copied().unwrap_or_default();
             let causes = [(LossCause::RingFull, counts.lost), (LossCause::Throttled, counts.throttled)];
             let recorded = tally.written;
             let not_recorded = counts.read.saturating_sub(counts.skipped).saturating_sub(recorded);
             CpuCounters {
-                cpu: cpu.cpu,
+                cpu,
                 fired: counts.read + counts.lost + counts.throttled,
                 recorded,
                 lost: causes.into_iter().filter(|&(_, n)| n > 0).collect(),
@@ -299,7 +320,7 @@ impl<W: Write> Reader<W> {
                 ..CpuCounters::default()
             }
         };
-        self.events.cpus.iter().map(of_cpu).collect()
+        self.cpus().into_iter().map(of_cpu).collect()
     }
 
     /// Samples written, lost, and dropped so far.

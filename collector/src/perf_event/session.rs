@@ -11,7 +11,7 @@ use crate::note::Note;
 use crate::privileges;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
-use crate::session::{DESCRIBE, FLUSH, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, meta};
+use crate::session::{Cpus, DESCRIBE, FLUSH, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, meta};
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use crate::vdso;
@@ -81,6 +81,7 @@ pub(crate) fn record<W: Write>(
         start_ns: meta.start_ns,
         begun: TicksBegun::default(),
         cpu_ns_at_start: 0,
+        cpus: Cpus::new(&plan.cpus),
         existing: Existing::default(),
     };
     session.start()?;
@@ -143,6 +144,7 @@ struct Session<'a, W> {
     begun: TicksBegun,
     /// CPU time of this process and its parser when sampling began.
     cpu_ns_at_start: u64,
+    cpus: Cpus,
     /// Processes yet to be described.
     existing: Existing,
     notes: Vec<Note>,
@@ -189,6 +191,7 @@ impl<W: Write> Session<'_, W> {
             poller.add(fd).map_err(failed("waiting for samples"))?;
         }
         self.running.watch(&poller)?;
+        self.cpus.watch(&poller)?;
         loop {
             let left = self.request.duration.map(|duration| duration.saturating_sub(started.elapsed()));
             if let Some(reason) = self.running.end_reason(self.stop, left)? {
@@ -207,6 +210,7 @@ impl<W: Write> Session<'_, W> {
             let cut_ns = monotonic_ns().saturating_sub(SETTLE_NS);
             self.reader.read(cut_ns);
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
+            self.follow_cpus(&poller);
             if last_flush.elapsed() >= FLUSH {
                 last_flush = Instant::now();
                 self.reader.checkpoint(monotonic_ns());
@@ -215,6 +219,21 @@ impl<W: Write> Session<'_, W> {
             let bytes_written = self.reader.writer.bytes_written();
             let elapsed = started.elapsed();
             update(Update::Progress(&Progress { elapsed, samples, lost, dropped, bytes_written }));
+        }
+    }
+
+    /// Samples CPUs that have come online, again or for the first time. Events of threads outlast their CPU's absence; on a
+    /// CPU that was never there before, threads are not sampled.
+    fn follow_cpus(&mut self, poller: &Poller) {
+        let to_open = self.cpus.to_open();
+        if self.reader.events.has_threads() {
+            return;
+        }
+        for cpu in to_open {
+            // This fails if the CPU is gone again; another message will come.
+            if self.reader.reopen(cpu, poller).is_ok() {
+                self.cpus.opened(cpu);
+            }
         }
     }
 
@@ -281,17 +300,21 @@ impl<W: Write> Session<'_, W> {
     fn uncounted(&self, cpus: &[CpuCounters], stopped_ns: u64) -> Uncounted {
         let event = &self.plan.event.event;
         let has_rate = self.plan.is_system && event.is_timer();
+        let cpus = self.cpus.all_along(cpus);
         Uncounted {
-            ticks: if has_rate { self.begun.missing(self.request.sampling, stopped_ns, cpus) } else { 0 },
+            ticks: if has_rate { self.begun.missing(self.request.sampling, stopped_ns, &cpus) } else { 0 },
             counter_share_percent: if event.is_hardware() { self.reader.events.counter_share() } else { None },
         }
     }
 
     fn add_notes(&mut self, not_kept: Omitted, end: &End) {
-        let new_cpus = online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count();
+        let new_cpus = online_cpus().iter().filter(|cpu| !self.cpus.sampled.contains(cpu)).count();
+        let is_blind = self.plan.is_system && !self.cpus.are_watched();
         let counted = [
             (end.uncounted.ticks, Note::TicksMissing as fn(u64) -> Note),
             (new_cpus as u64, Note::CpusNotSampled),
+            (self.cpus.joined.len() as u64, Note::CpusJoined),
+            (u64::from(is_blind), |_| Note::CpusNotWatched),
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
             (not_kept.cut_dumps, Note::DumpsCut),

@@ -140,13 +140,7 @@ impl<W: Write> Session<'_, W> {
     fn missing(&self, cpus: &[CpuCounters], stopped_ns: u64, counts: &BTreeMap<u32, Count>) -> Result<Missing, Error> {
         let of_processor: Vec<_> = self.seen(counts).filter(|_| self.plan.event.is_hardware()).collect();
         let sampling = self.request.sampling;
-        // Nothing is missing on a CPU that was offline.
-        let online = online_cpus();
-        let all_along = |cpu: &&CpuCounters| {
-            let is_offline = self.plan.cpus.contains(&cpu.cpu) && !online.contains(&cpu.cpu);
-            cpu.event == 0 && !self.cpus.joined.contains(&cpu.cpu) && !is_offline
-        };
-        let cpus: Vec<_> = cpus.iter().filter(all_along).cloned().collect();
+        let cpus = self.cpus.all_along(cpus);
         let is_timer = self.plan.event.is_timer();
         Ok(Missing {
             ticks: if is_timer { self.begun.missing(sampling, stopped_ns, &cpus) } else { 0 },

@@ -1,42 +1,70 @@
 //! CPUs that go offline and come online during a recording.
 
 use crate::error::Error;
+use crate::proc::online_cpus;
 use crate::sys::{Poller, Uevents};
+use fpprof_recording::model::CpuCounters;
 use std::collections::BTreeSet;
 
 /// Which CPUs are sampled, and on which of them the kernel has removed our events.
 #[derive(Debug)]
-pub(super) struct Cpus {
+pub(crate) struct Cpus {
     uevents: Option<Uevents>,
     /// CPUs whose ticks are counted, sampled now or earlier in the recording.
-    pub(super) sampled: BTreeSet<u32>,
+    pub(crate) sampled: BTreeSet<u32>,
     /// CPUs that went offline since their events were opened, which ends the events for good.
-    pub(super) stale: BTreeSet<u32>,
+    stale: BTreeSet<u32>,
     /// CPUs that came online during the recording.
-    pub(super) joined: BTreeSet<u32>,
+    pub(crate) joined: BTreeSet<u32>,
 }
 
 impl Cpus {
     /// Starts with `cpus` sampled.
-    pub(super) fn new(cpus: &[u32]) -> Self {
+    pub(crate) fn new(cpus: &[u32]) -> Self {
         let sampled = cpus.iter().copied().collect();
         Self { uevents: Uevents::listen().ok(), sampled, stale: BTreeSet::new(), joined: BTreeSet::new() }
     }
 
     /// Whether the kernel reports CPU changes. If not, CPUs that come online later are not sampled.
-    pub(super) fn are_watched(&self) -> bool {
+    pub(crate) fn are_watched(&self) -> bool {
         self.uevents.is_some()
     }
 
     /// Wakes `poller` when a device changes.
-    pub(super) fn watch(&self, poller: &Poller) -> Result<(), Error> {
+    pub(crate) fn watch(&self, poller: &Poller) -> Result<(), Error> {
         use std::os::fd::AsFd;
         let watched = self.uevents.as_ref().map_or(Ok(()), |uevents| poller.add(uevents.as_fd()));
         watched.map_err(Error::system("watching the CPUs"))
     }
 
+    /// CPUs that are online without being sampled, if the kernel has reported changes since the last call.
+    pub(crate) fn to_open(&mut self) -> Vec<u32> {
+        if !self.note_events() {
+            return Vec::new();
+        }
+        let is_sampled = |cpu: &u32| self.sampled.contains(cpu) && !self.stale.contains(cpu);
+        online_cpus().into_iter().filter(|cpu| !is_sampled(cpu)).collect()
+    }
+
+    /// Notes that a CPU is sampled from now on.
+    pub(crate) fn opened(&mut self, cpu: u32) {
+        self.stale.remove(&cpu);
+        self.sampled.insert(cpu);
+        self.joined.insert(cpu);
+    }
+
+    /// The counters of the sampled event on CPUs that were online throughout: on others, missing ticks are not known.
+    pub(crate) fn all_along(&self, cpus: &[CpuCounters]) -> Vec<CpuCounters> {
+        let online = online_cpus();
+        let is_one = |cpu: &&CpuCounters| {
+            let is_offline = self.sampled.contains(&cpu.cpu) && !online.contains(&cpu.cpu);
+            cpu.event == 0 && !self.joined.contains(&cpu.cpu) && !is_offline
+        };
+        cpus.iter().filter(is_one).cloned().collect()
+    }
+
     /// Reads pending messages; returns whether any of them was about CPUs.
-    pub(super) fn note_events(&mut self) -> bool {
+    fn note_events(&mut self) -> bool {
         let mut has_changed = false;
         while let Some(message) = self.uevents.as_ref().and_then(Uevents::next) {
             match event_of(&message) {

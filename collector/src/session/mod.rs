@@ -18,6 +18,7 @@ mod wait_halves;
 mod waits;
 
 pub(crate) use counted::shared;
+pub(crate) use cpus::Cpus;
 pub(crate) use meta::{events, meta};
 pub(crate) use pace::{DESCRIBE, FLUSH, SETTLE_NS};
 pub(crate) use reader::{add_start, errno_of, note, write_event};

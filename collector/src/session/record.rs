@@ -16,7 +16,7 @@ use crate::modules::Modules;
 use crate::note::Note;
 use crate::plan::Plan;
 use crate::privileges;
-use crate::proc::{Written, online_cpus, process_of, processes, written};
+use crate::proc::{Written, process_of, processes, written};
 use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
 use crate::rules::{RULES_BYTES, RuleLoader, RuleTable, SETS_BYTES};
@@ -324,21 +324,12 @@ impl<W: Write> Session<'_, W> {
     /// Samples CPUs that have come online, again or for the first time. Those without a ring, because their number is
     /// higher than that of any CPU at the start, only count what they lose.
     pub(super) fn follow_cpus(&mut self, poller: &Poller) -> Result<(), Error> {
-        if !self.cpus.note_events() {
-            return Ok(());
-        }
-        for cpu in online_cpus() {
-            let is_sampled = self.cpus.sampled.contains(&cpu) && !self.cpus.stale.contains(&cpu);
-            if is_sampled {
-                continue;
-            }
+        for cpu in self.cpus.to_open() {
             // This fails if the CPU is gone again; another message will come.
             if self.reader.sideband.reopen(cpu, poller).is_ok()
                 && self.samplers.reopen(cpu, self.programs.sampler(), &self.reader.sideband).is_ok()
             {
-                self.cpus.stale.remove(&cpu);
-                self.cpus.sampled.insert(cpu);
-                self.cpus.joined.insert(cpu);
+                self.cpus.opened(cpu);
             }
         }
         Ok(())

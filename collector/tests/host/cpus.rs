@@ -1,7 +1,7 @@
 //! CPUs that go offline and come online again during a recording.
 
 use crate::changed::Changed;
-use fpprof_collector::{Error, Note, Outcome, Request, StopFlag, Target, Update, record};
+use fpprof_collector::{CollectorKind, Error, Note, Outcome, Request, StopFlag, Target, Update, record};
 use fpprof_recording::Recording;
 use fpprof_recording::model::{CaptureMode, Gap, LossCause, Sampling};
 use std::collections::BTreeMap;
@@ -55,12 +55,24 @@ fn assert_balanced(outcome: &Outcome) {
 /// and that the recording reports the change.
 #[test]
 fn cpu_goes_and_comes() {
+    goes_and_comes(&request(999));
+    // Events of CPUs, not of threads: the kernel removes only those.
+    let Target::Command { argv } = request(999).target else { panic!("a command") };
+    goes_and_comes(&Request {
+        collector: CollectorKind::PerfEvent,
+        mode: CaptureMode::Fp,
+        target: Target::SystemWhile { argv },
+        ..request(999)
+    });
+}
+
+fn goes_and_comes(request: &Request) {
     let cpu_switch = Switch::of(1);
     let (stop, file) = (StopFlag::new().expect("a flag"), file());
     let (mut went, mut came) = (None, None);
     // From each CPU, however busy the machine is.
     let enough = 200 * n_cpus() as u64;
-    let outcome = record(&request(999), &file, &stop, &mut |update| {
+    let outcome = record(request, &file, &stop, &mut |update| {
         let Update::Progress(progress) = update else { return };
         let now = progress.elapsed;
         if went.is_none() && progress.samples > enough {
