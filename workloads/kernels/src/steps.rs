@@ -47,16 +47,20 @@ exit $status",
         name: "agent",
         script: "ifconfig lo up
 settings() { printf 'rate = 199\\ninterval = \"1s\"\\ncall-graph = \"%s\"\\n[store]\\npath = \"/out/agent/store\"\\n[limits]\\ncpu-percent = 100.0\\n' $1 >agent.toml; }
+# An emulated machine may be very slow.
+until_is() { for _ in $(seq 120); do \"$@\" && return; sleep 1; done; exit 4; }
+has_metric() { wget -q -O metrics http://127.0.0.1:7474/metrics && grep -q \"$1\" metrics; }
 settings auto,fp
 fpprof agent --config agent.toml &
 agent=$!
-sleep 4
+until_is has_metric 'ticks_fired_total.* [1-9]'
 known 60 chain 120000
-sleep 4
+until_is has_metric 'samples_stored_total [1-9][0-9][0-9]'
 settings cfi
 kill -HUP $agent
-sleep 6
-wget -q -O metrics http://127.0.0.1:7474/metrics || exit 4
+until_is grep -q configuration stderr
+sleep 2
+has_metric fired || exit 4
 kill -TERM $agent
 wait $agent",
     },
