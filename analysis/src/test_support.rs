@@ -142,6 +142,7 @@ pub(crate) fn meta(mode: CaptureMode) -> Meta {
         scrubbed: false,
         target: Target::System,
         not_counted: Vec::new(),
+        aggregated_ns: None,
     }
 }
 

@@ -135,14 +135,6 @@ impl JitDumps {
     }
 }
 
-/// Whether a file is called `jit-NUMBER.dump`. The number is not checked: in a PID namespace it differs from ours.
-pub(crate) fn is_dump(path: &[u8]) -> bool {
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    let number = name.strip_prefix(b"jit-").and_then(|name| name.strip_suffix(b".dump"));
-    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
-}
-
 /// Opens the mapped file if it is regular and belongs to the process's user.
 pub(crate) fn open(mmap: &Mmap) -> Option<File> {
     let owner = effective_uid(mmap.pid).unwrap_or_else(own_uid);

@@ -8,7 +8,7 @@ mod reduce;
 mod saver;
 
 use crate::error::Error;
-use crate::jit_dumps::{self, EndedDump, JitDump, is_dump};
+use crate::jit_dumps::{self, EndedDump, JitDump};
 use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
@@ -16,6 +16,7 @@ use crate::proc::{BlockingCalls, Opened, Place, open_mapped};
 use crate::share::Shares;
 use crate::vdso;
 use fpprof_recording::PackedModule;
+use fpprof_recording::compiled::jitdump::is_dump;
 use fpprof_recording::model::{BuildId, FileIdentity, Mmap};
 pub(crate) use reduce::without_data;
 use rustc_hash::{FxHashMap, FxHashSet};

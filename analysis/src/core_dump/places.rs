@@ -131,6 +131,7 @@ pub(super) fn meta() -> Meta {
         scrubbed: false,
         target: Target::System,
         not_counted: Vec::new(),
+        aggregated_ns: None,
     }
 }
 

@@ -144,6 +144,7 @@ impl Events {
             scrubbed: false,
             target: Target::Command { argv: features.argv.clone(), pid: 0 },
             not_counted: Vec::new(),
+            aggregated_ns: None,
         }
     }
 }

@@ -114,6 +114,7 @@ impl History {
             scrubbed: false,
             target: Target::Pids(vec![self.pid]),
             not_counted: Vec::new(),
+            aggregated_ns: None,
         }
     }
 }

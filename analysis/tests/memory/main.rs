@@ -118,6 +118,7 @@ fn meta() -> Meta {
         scrubbed: false,
         target: Target::System,
         not_counted: Vec::new(),
+        aggregated_ns: None,
     }
 }
 

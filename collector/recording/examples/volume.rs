@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut recording = Recording::open(File::open(file)?)?;
     let mut events = Vec::new();
     recording.sideband(|event| events.push(event.clone()))?;
-    events.sort_by_key(time_of);
+    events.sort_by_key(Sideband::time_ns);
     let mut samples = Vec::new();
     recording.samples(|sample| samples.push(sample.clone()))?;
     let mut report = Report::default();
@@ -90,17 +90,6 @@ fn replay(
     Ok(cpu_ns()?.saturating_sub(before))
 }
 
-fn time_of(event: &Sideband) -> u64 {
-    match event {
-        Sideband::Mmap(event) => event.time_ns,
-        Sideband::Comm(event) => event.time_ns,
-        Sideband::Fork(event) => event.time_ns,
-        Sideband::Exit(event) => event.time_ns,
-        Sideband::Cgroup(event) => event.time_ns,
-        Sideband::Module(_) => 0,
-    }
-}
-
 /// Which words to keep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scrub {
@@ -131,7 +120,8 @@ impl<'a> Replay<'a> {
     }
 
     fn advance(&mut self, time_ns: u64) {
-        while let Some((event, rest)) = self.events.split_first().filter(|(event, _)| time_of(event) <= time_ns) {
+        while let Some((event, rest)) = self.events.split_first().filter(|(event, _)| event.time_ns() <= Some(time_ns))
+        {
             match event {
                 Sideband::Mmap(map) if self.scrub == Scrub::All || is_file_or_code(map) => {
                     self.spaces.entry(map.pid).or_default().insert(map.start, map.start.saturating_add(map.len));

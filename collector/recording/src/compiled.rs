@@ -90,11 +90,21 @@ pub mod jitdump {
     /// Size of its fields, before its `.eh_frame` and header table: bytes of both together, of the header, and as
     /// mapped.
     pub const UNWINDING_BYTES: usize = 24;
+
+    /// Whether a file is called `jit-NUMBER.dump`. The number is not checked: in a PID namespace it differs from ours.
+    #[must_use]
+    pub fn is_dump(path: &[u8]) -> bool {
+        let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let number = name.strip_prefix(b"jit-").and_then(|name| name.strip_suffix(b".dump"));
+        number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Compiled;
+    use super::jitdump::is_dump;
 
     /// Check that only the paths that a recording uses for information on compiled code are recognised.
     #[test]
@@ -106,6 +116,17 @@ mod tests {
         assert_eq!(Compiled::JitDump(7).path(), b"[jitdump 7]");
         for other in [&b"[perf-map ]"[..], b"[jitdump 12", b"/tmp/perf-12.map", b"[vdso]", b"[perf-map 99999999999]"] {
             assert_eq!(Compiled::of_path(other), None);
+        }
+    }
+
+    /// Check that only files with such a name are recognised.
+    #[test]
+    fn marks_are_known_by_their_name() {
+        for path in [&b"/tmp/jit-12.dump"[..], b"jit-0.dump", b"/root/.debug/jit/x/jit-7.dump (deleted)"] {
+            assert!(is_dump(path));
+        }
+        for path in [&b"/tmp/jit-.dump"[..], b"/tmp/jit-1.dump/x", b"/tmp/xjit-1.dump", b"/tmp/jit-1a.dump", b""] {
+            assert!(!is_dump(path));
         }
     }
 }

@@ -18,7 +18,7 @@
 //! # let host = Host { arch: "x86_64".into(), cpus_online: 1, ..Host::default() };
 //! # let meta = Meta { tool_version: "0.2.0".into(), start_ns: 0, start_unix_ns: 0, host, collector: Collector::Ebpf,
 //! #     events: Vec::new(), mode: CaptureMode::Fp, kernel_stacks: true, scrubbed: true, target: Target::System,
-//! #     not_counted: Vec::new() };
+//! #     not_counted: Vec::new(), aggregated_ns: None };
 //! let mut writer = RecordingWriter::new(Vec::new(), &meta)?;
 //! for fired in 1..=3 {
 //!     writer.sample(&Sample { cpu_fired: fired, kernel: vec![0xffff_ffff_8100_0000], ..Sample::default() }, None)?;
@@ -44,6 +44,7 @@ pub mod model;
 mod balance;
 mod block;
 mod block_sink;
+mod changes;
 mod codec;
 mod damage;
 mod error;

@@ -35,7 +35,8 @@ pub(crate) struct PackedBlock {
 }
 
 enum Job {
-    Sample(Box<Sample>, Option<Arc<MappingRanges>>),
+    /// With the earliest time of samples that it may repeat.
+    Sample(Box<Sample>, Option<Arc<MappingRanges>>, Option<u64>),
     /// Return what was collected.
     Flush,
 }
@@ -78,8 +79,8 @@ impl Workers {
     }
 
     /// Passes a sample to the worker of its thread; blocks while that worker's queue is full.
-    pub(crate) fn encode(&self, sample: Sample, ranges: Option<Arc<MappingRanges>>) {
-        let job = Job::Sample(Box::new(sample), ranges);
+    pub(crate) fn encode(&self, sample: Sample, ranges: Option<Arc<MappingRanges>>, since_ns: Option<u64>) {
+        let job = Job::Sample(Box::new(sample), ranges, since_ns);
         if let Some(worker) = self.jobs.get(job_of(&job, self.jobs.len())) {
             // A worker ends before its channel only by a panic, which `finished` propagates.
             let _ = worker.send(job);
@@ -126,7 +127,7 @@ impl Drop for Workers {
 
 fn job_of(job: &Job, n_workers: usize) -> usize {
     match job {
-        Job::Sample(sample, _) => (sample.tid as usize).checked_rem(n_workers).unwrap_or(0),
+        Job::Sample(sample, ..) => (sample.tid as usize).checked_rem(n_workers).unwrap_or(0),
         Job::Flush => 0,
     }
 }
@@ -142,11 +143,11 @@ fn work(jobs: &Receiver<Job>, report: &Sender<Done>, machine: Machine, mut packe
     };
     for job in jobs {
         match job {
-            Job::Sample(sample, ranges) => {
+            Job::Sample(sample, ranges, since_ns) => {
                 if encoder.is_full_for(&sample) {
                     hand_over(&mut encoder);
                 }
-                if let Err(error) = encoder.push(&sample, ranges.as_deref()) {
+                if let Err(error) = encoder.push(&sample, ranges.as_deref(), since_ns) {
                     let _ = report.send(Done::Refused(error));
                 }
                 if encoder.len() >= BLOCK_BYTES {
@@ -161,16 +162,12 @@ fn work(jobs: &Receiver<Job>, report: &Sender<Done>, machine: Machine, mut packe
     }
 }
 
-fn pack(encoder: &SampleEncoder, packer: &mut Packer) -> Result<PackedBlock, Error> {
+fn pack(encoder: &mut SampleEncoder, packer: &mut Packer) -> Result<PackedBlock, Error> {
+    let (items, by_cpu) = (encoder.items(), encoder.samples_by_cpu().collect());
     let parts = encoder.parts();
     let parts = parts.as_ref();
     let mut stored = Vec::new();
     packer.pack(parts, &mut stored)?;
-    Ok(PackedBlock {
-        items: encoder.items(),
-        n_parts: parts.len(),
-        raw_len: parts.iter().map(|part| part.len()).sum(),
-        stored,
-        by_cpu: encoder.samples_by_cpu().collect(),
-    })
+    let raw_len = parts.iter().map(|part| part.len()).sum();
+    Ok(PackedBlock { items, n_parts: parts.len(), raw_len, stored, by_cpu })
 }

@@ -2,6 +2,7 @@
 
 use crate::block::{BLOCK_BYTES, Kind};
 use crate::block_sink::BlockSink;
+use crate::changes::Changes;
 use crate::codec::{GapEncoder, SampleEncoder, SidebandEncoder, variable_bytes};
 use crate::error::Error;
 use crate::mapping_ranges::MappingRanges;
@@ -40,10 +41,12 @@ pub struct WriteTally {
 ///
 /// Memory: at most 32 MiB for the images of stacks, 1 MiB for each kind of open block, about twice that for packing,
 /// the size of the largest sample, and 32 MiB of process events while the sink fails. With stacks of 40 KiB in 20
-/// threads it is 5 MiB.
+/// threads it is 5 MiB. If equal samples are written once ([`Meta::aggregated_ns`]), at most 16 MiB to recognise them,
+/// in each thread that encodes.
 pub struct RecordingWriter<W> {
     blocks: BlockSink<W>,
     samples: SampleEncoder,
+    changes: Changes,
     workers: Workers,
     sideband: SidebandEncoder,
     /// Modules still to be written after the sink failed.
@@ -80,6 +83,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(Self {
             blocks,
             samples: SampleEncoder::new(meta.host.machine()),
+            changes: Changes::new(meta),
             workers: Workers::new(meta.host.machine()),
             sideband: SidebandEncoder::default(),
             modules: Vec::new(),
@@ -104,6 +108,7 @@ impl<W: Write> RecordingWriter<W> {
             }
         }
         self.sideband.push(event)?;
+        self.changes.note(event);
         if self.sideband.payload().len() < BLOCK_BYTES || self.blocks.is_failing() {
             return Ok(());
         }
@@ -152,7 +157,7 @@ impl<W: Write> RecordingWriter<W> {
     pub fn sample(&mut self, sample: &Sample, scrub: Option<&MappingRanges>) -> Result<(), Error> {
         let cut_before =
             if self.samples.is_full_for(sample) { self.write_sideband().and(self.write_samples()) } else { Ok(()) };
-        self.samples.push(sample, scrub)?;
+        self.samples.push(sample, scrub, self.changes.repeats_since(sample))?;
         let cut_after =
             if self.samples.len() >= BLOCK_BYTES { self.write_sideband().and(self.write_samples()) } else { Ok(()) };
         self.blocks.once(cut_before.and(cut_after))
@@ -184,7 +189,7 @@ impl<W: Write> RecordingWriter<W> {
         if self.workers.len() == 0 {
             return self.sample(sample, scrub.map(|ranges| &**ranges));
         }
-        self.workers.encode(sample.clone(), scrub.cloned());
+        self.workers.encode(sample.clone(), scrub.cloned(), self.changes.repeats_since(sample));
         let written = self.write_finished(false);
         self.blocks.once(written)
     }
@@ -253,7 +258,7 @@ impl<W: Write> RecordingWriter<W> {
 
     /// The columns of the open block of samples with their names, for measurements of the format.
     #[doc(hidden)]
-    pub fn open_columns(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+    pub fn open_columns(&mut self) -> impl Iterator<Item = (&'static str, &[u8])> {
         self.samples.columns()
     }
 
@@ -317,7 +322,8 @@ impl<W: Write> RecordingWriter<W> {
         if self.samples.items() == 0 {
             return Ok(());
         }
-        let written = self.blocks.write(Kind::Samples, self.samples.items(), self.samples.parts().as_ref());
+        let items = self.samples.items();
+        let written = self.blocks.write(Kind::Samples, items, self.samples.parts().as_ref());
         count(&mut self.tallies, written.is_ok(), self.samples.samples_by_cpu());
         self.samples.clear();
         written

@@ -42,6 +42,7 @@ fn meta() -> Meta {
         scrubbed: true,
         target: Target::System,
         not_counted: Vec::new(),
+        aggregated_ns: None,
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) fn meta(request: &Request, event: &Event, running: &Running) -> Meta 
         scrubbed: !request.keep_raw_stacks,
         target,
         not_counted: Vec::new(),
+        aggregated_ns: None,
     }
 }
 

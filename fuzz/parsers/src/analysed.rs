@@ -36,6 +36,7 @@ pub(crate) fn meta() -> Meta {
         scrubbed: false,
         target: Target::System,
         not_counted: Vec::new(),
+        aggregated_ns: None,
     }
 }
 

@@ -22,6 +22,7 @@ fn meta() -> Meta {
         scrubbed: true,
         target: Target::System,
         not_counted: Vec::new(),
+        aggregated_ns: None,
     }
 }
 

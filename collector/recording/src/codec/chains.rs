@@ -28,6 +28,11 @@ impl ChainNumbers {
         chain.iter().rev().zip(self.chains.last().iter().rev()).take_while(|(a, b)| a == b).count()
     }
 
+    /// Number of words of all chains.
+    pub(crate) fn n_words(&self) -> usize {
+        self.chains.addresses.len()
+    }
+
     pub(crate) fn insert(&mut self, chain: &[u64]) {
         self.by_hash.insert(FxBuildHasher.hash_one(chain), self.chains.ranges.len());
         self.chains.push(chain.iter().copied());

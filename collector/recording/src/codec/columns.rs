@@ -33,11 +33,11 @@ macro_rules! columns {
         pub(crate) struct Cursors<'a> { $(pub(crate) $name: Cursor<'a>,)* }
 
         impl<'a> Cursors<'a> {
-            /// `None` if their number is not that of any version. The last four were added in versions 2, 4, 5 and 7;
-            /// in earlier versions they count as empty.
+            /// `None` if their number is not that of any version. The last five were added in versions 2, 4, 5, 7 and
+            /// 9; in earlier versions they count as empty.
             pub(crate) fn new(mut columns: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<Self> {
                 let n_columns = Columns::NAMES.len();
-                if !(n_columns - 4..=n_columns).contains(&columns.len()) {
+                if !(n_columns - 5..=n_columns).contains(&columns.len()) {
                     return None;
                 }
                 Some(Self { $($name: Cursor::new(columns.next().unwrap_or(&[])),)* })
@@ -108,4 +108,6 @@ columns! {
     interrupted,
     /// Samples with walks by call frame information: how they ended, and the frames. Not before version 7.
     cfi,
+    /// Samples that repeat others. Not before version 9.
+    repeats,
 }

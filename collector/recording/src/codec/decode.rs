@@ -4,14 +4,21 @@ use super::cfi::{self, HAS_INTERRUPTED};
 use super::chains::Chains;
 use super::columns::{Columns, Cursors};
 use super::memory::Memory;
+use super::repeats::{Repeats, RepeatsDecoder};
 use super::state::{
     CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
-    PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, flag, value_bytes,
+    MIN_VALUE_BYTES, PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, flag, value_bytes,
 };
 use super::varint::Cursor;
 use super::words::Words;
 use crate::model::{Abi, CfiEnd, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
 use crate::pack::Payload;
+
+/// The most bytes of values: a writer closes a block only after a sample that is too many.
+const MOST_VALUE_BYTES: u64 = MAX_VALUE_BYTES + MAX_STACK_BYTES as u64 * 2;
+
+/// The most samples of a block that has repeats.
+const MAX_SAMPLES: u64 = MOST_VALUE_BYTES / MIN_VALUE_BYTES;
 
 /// Decodes the samples of the payload one after the other into `sample`, whatever `visit` left in it, and calls
 /// `visit`. `Err` is the number of valid samples, all of which have been visited.
@@ -22,31 +29,52 @@ pub(crate) fn decode_samples(
     sample: &mut Sample,
     mut visit: impl FnMut(&mut Sample),
 ) -> Result<(), u64> {
+    let items = u64::from(items);
     let mut decoder = Decoder::new(payload, machine).ok_or(0u64)?;
-    for item in 0..items {
-        decoder.next(sample).ok_or(item)?;
+    let mut item = 0;
+    while item < items {
+        let repeats = decoder.next(sample, items - item).ok_or(item)?;
+        let row = repeats.map(|repeats| (repeats, sample.clone()));
         visit(sample);
+        item += 1;
+        let Some((repeats, row)) = row else { continue };
+        for number in 1..=repeats.n {
+            decoder.spend(value_bytes(&row)).ok_or(item)?;
+            sample.clone_from(&row);
+            repeats.apply(number, sample);
+            visit(sample);
+            item += 1;
+        }
     }
-    if decoder.is_done() { Ok(()) } else { Err(u64::from(items)) }
+    if decoder.is_done() { Ok(()) } else { Err(items) }
 }
 
 /// Calls `visit` with the process, thread and time of the samples of the payload, up to the first invalid one. Only the
 /// columns selected by [`is_thread_column`] are needed.
 pub(crate) fn decode_who(payload: &Payload, items: u32, mut visit: impl FnMut(u32, u32, u64)) -> Option<()> {
     let mut columns = Cursors::new(payload.parts())?;
-    let (mut cpus, mut threads) = (Vec::new(), Vec::new());
-    for _ in 0..items {
+    let (mut cpus, mut threads, mut repeats) = (Vec::new(), Vec::new(), RepeatsDecoder::default());
+    let items = u64::from(items);
+    let mut item = 0;
+    while item < items {
         let time_ns = next_cpu(&mut columns, &mut cpus)?.time;
         let thread = next_thread(&mut columns, &mut threads)?;
         let ThreadState { pid, tid, .. } = threads.get(thread)?;
         visit(*pid, *tid, time_ns);
+        item += 1;
+        if let Some(repeats) = repeats.of_next_row(&mut columns.repeats)? {
+            // Rows are limited by their bytes.
+            (repeats.n <= (items - item).min(MAX_SAMPLES.saturating_sub(item))).then_some(())?;
+            (1..=repeats.n).for_each(|number| visit(*pid, *tid, repeats.time_ns(number, time_ns)));
+            item += repeats.n;
+        }
     }
     Some(())
 }
 
 /// Whether a column is one of those with the process, thread and time of samples.
 pub(crate) fn is_thread_column(column: usize) -> bool {
-    const WHO: [&str; 5] = ["cpu", "new_cpus", "time", "thread", "new_threads"];
+    const WHO: [&str; 6] = ["cpu", "new_cpus", "time", "thread", "new_threads", "repeats"];
     Columns::NAMES.get(column).is_some_and(|name| WHO.contains(name))
 }
 
@@ -91,6 +119,7 @@ struct Decoder<'a> {
     next_interrupted: Option<u64>,
     /// Number of samples up to the next one with a walk by call frame information.
     next_cfi: Option<u64>,
+    repeats: RepeatsDecoder,
 }
 
 impl<'a> Decoder<'a> {
@@ -110,16 +139,18 @@ impl<'a> Decoder<'a> {
             next_shed: None,
             next_interrupted: None,
             next_cfi: None,
+            repeats: RepeatsDecoder::default(),
         })
     }
 
     fn is_done(&self) -> bool {
         let is_awaited = self.next_shed.is_some() || self.next_interrupted.is_some() || self.next_cfi.is_some();
-        self.columns.all_read() && !is_awaited
+        self.columns.all_read() && !is_awaited && !self.repeats.is_awaiting()
     }
 
-    /// Decodes a sample; `None` if the payload is invalid.
-    fn next(&mut self, sample: &mut Sample) -> Option<()> {
+    /// Decodes a row; returns its repeats, if it has any. With these there are at most `most` samples left. `None` if
+    /// the payload is invalid.
+    fn next(&mut self, sample: &mut Sample, most: u64) -> Option<Option<Repeats>> {
         let flags = self.columns.flags.byte()?;
         let has = |bit: u8| flags & bit != 0;
         sample.in_kernel = has(flag::IN_KERNEL);
@@ -145,8 +176,15 @@ impl<'a> Decoder<'a> {
         sample.kernel.extend_from_slice(self.chain(id)?);
         sample.shed_from = self.shed()?;
         self.cfi(thread, sample)?;
-        self.value_bytes += value_bytes(sample);
-        (self.value_bytes <= MAX_VALUE_BYTES + MAX_STACK_BYTES as u64 * 2).then_some(())
+        self.spend(value_bytes(sample))?;
+        let repeats = self.repeats.of_next_row(&mut self.columns.repeats)?;
+        repeats.is_none_or(|repeats| repeats.n < most).then_some(repeats)
+    }
+
+    /// Counts the bytes of a sample as a value; `None` if the block has too many.
+    fn spend(&mut self, value_bytes: u64) -> Option<()> {
+        self.value_bytes += value_bytes;
+        (self.value_bytes <= MOST_VALUE_BYTES).then_some(())
     }
 
     /// The inner `None` means that the chunk was not shortened.

@@ -4,6 +4,7 @@ use super::cfi::{self, HAS_INTERRUPTED, MAX_CFI_FRAMES};
 use super::chains::ChainNumbers;
 use super::columns::Columns;
 use super::memory::{MAX_PAGES, Memory, PAGE_BYTES, Page, by_page, readable, set_word_at, split, word_at};
+use super::repeats::Rows;
 use super::state::{
     CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
     PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, flag, value_bytes,
@@ -38,8 +39,12 @@ pub(crate) struct SampleEncoder {
     chains: ChainNumbers,
     chain: Vec<u64>,
     changes: Vec<(u64, u64)>,
+    /// Number of rows.
     items: u32,
-    /// Number of items up to and including the last one whose chunk was shortened by load shedding.
+    rows: Rows,
+    /// Number of samples that are no rows, since they repeat one.
+    repeats: u32,
+    /// Number of rows up to and including the last one whose chunk was shortened by load shedding.
     shed_items: u32,
     /// The same for the last one with an interrupted stack.
     interrupted_items: u32,
@@ -77,6 +82,8 @@ impl SampleEncoder {
             chain: Vec::new(),
             changes: Vec::new(),
             items: 0,
+            rows: Rows::default(),
+            repeats: 0,
             shed_items: 0,
             interrupted_items: 0,
             cfi_items: 0,
@@ -86,7 +93,7 @@ impl SampleEncoder {
 
     /// Number of samples since the last [`Self::clear`].
     pub(crate) fn items(&self) -> u32 {
-        self.items
+        self.items + self.repeats
     }
 
     /// Current size of the payload.
@@ -95,7 +102,8 @@ impl SampleEncoder {
     }
 
     /// The columns with their names, for measurements.
-    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+    pub(crate) fn columns(&mut self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        self.put_repeats();
         Columns::NAMES.iter().copied().zip(self.columns.all())
     }
 
@@ -111,11 +119,18 @@ impl SampleEncoder {
             || (self.items > 0 && self.value_bytes + value_bytes(sample) > MAX_VALUE_BYTES)
             || self.thread_states.len() >= MAX_THREADS
             || self.cpu_states.len() >= MAX_THREADS
+            || self.rows.is_full()
     }
 
     /// The parts of the payload.
-    pub(crate) fn parts(&self) -> impl AsRef<[&[u8]]> {
+    pub(crate) fn parts(&mut self) -> impl AsRef<[&[u8]]> {
+        self.put_repeats();
         self.columns.all()
+    }
+
+    fn put_repeats(&mut self) {
+        self.columns.repeats.clear();
+        self.rows.put(&mut self.columns.repeats);
     }
 
     /// Starts the next block, reusing the memory.
@@ -129,15 +144,47 @@ impl SampleEncoder {
         self.memory.clear();
         self.chains.clear();
         self.items = 0;
+        self.rows.clear();
+        self.repeats = 0;
         self.shed_items = 0;
         self.interrupted_items = 0;
         self.cfi_items = 0;
         self.value_bytes = 0;
     }
 
-    /// Adds a sample; on an error, nothing is added.
-    pub(crate) fn push(&mut self, sample: &Sample, ranges: Option<&MappingRanges>) -> Result<(), Error> {
+    /// Adds a sample; on an error, nothing is added. If it repeats one that is not older than `since_ns`, it is only
+    /// counted.
+    pub(crate) fn push(
+        &mut self,
+        sample: &Sample,
+        ranges: Option<&MappingRanges>,
+        since_ns: Option<u64>,
+    ) -> Result<(), Error> {
         check(sample, self.machine)?;
+        if since_ns.is_some_and(|since_ns| self.repeat(sample, since_ns)) {
+            return Ok(());
+        }
+        self.push_row(sample, ranges);
+        if since_ns.is_some() {
+            self.rows.add(sample, self.items - 1);
+        }
+        Ok(())
+    }
+
+    /// Counts a sample that repeats a row not older than `since_ns`; returns whether there is such a row.
+    fn repeat(&mut self, sample: &Sample, since_ns: u64) -> bool {
+        let Some(row) = self.rows.repeat(sample, since_ns) else { return false };
+        self.repeats += 1;
+        self.value_bytes += value_bytes(sample);
+        let number = self.cpus.get(&(sample.cpu, sample.event));
+        if let Some(state) = number.and_then(|&number| self.cpu_states.get_mut(number)) {
+            state.samples += 1;
+            state.repeated.replace(row).filter(|&before| before != row).into_iter().for_each(|row| self.rows.pass(row));
+        }
+        true
+    }
+
+    fn push_row(&mut self, sample: &Sample, ranges: Option<&MappingRanges>) {
         let start = sample.stack_start();
         let abi = sample.user_regs.map(|regs| regs.abi);
         let needs_stack = self.machine.arch.lr().is_some() || abi == Some(Abi::Bits32);
@@ -188,7 +235,6 @@ impl SampleEncoder {
         put(&mut self.columns.kernel_chain, id);
         self.shed(sample);
         self.cfi(thread, sample);
-        Ok(())
     }
 
     /// Encodes CPU, event, weight and counters; returns whether event or weight changed.
@@ -202,6 +248,7 @@ impl SampleEncoder {
             self.cpu_states.push(CpuState { cpu: sample.cpu, ..CpuState::default() });
         }
         let Some(state) = self.cpu_states.get_mut(number) else { return false };
+        state.repeated.into_iter().for_each(|row| self.rows.pass(row));
         let step = sample.time_ns.wrapping_sub(state.time);
         put_delta(&mut columns.time, step, state.time_step);
         put_delta(&mut columns.counters, sample.cpu_fired, state.fired);
@@ -220,6 +267,7 @@ impl SampleEncoder {
             event: sample.event,
             weight: sample.weight,
             samples: state.samples + 1,
+            repeated: None,
         };
         changed
     }

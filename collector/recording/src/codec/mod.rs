@@ -20,6 +20,7 @@ mod decode;
 mod encode;
 mod gaps;
 mod memory;
+mod repeats;
 mod sideband;
 mod state;
 pub(crate) mod varint;

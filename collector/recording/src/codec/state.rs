@@ -12,6 +12,8 @@ pub const MAX_HOLES: usize = MAX_STACK_BYTES / 4096 + 2;
 /// A block is closed when its samples have this many bytes as values, so that a small file cannot keep a reader busy
 /// long.
 pub(crate) const MAX_VALUE_BYTES: u64 = 256 << 20;
+/// What a sample without stacks counts for.
+pub(crate) const MIN_VALUE_BYTES: u64 = 64;
 /// The most CPUs and threads of a block, for the same reason.
 pub(crate) const MAX_THREADS: usize = 1 << 16;
 
@@ -49,6 +51,8 @@ pub(crate) struct CpuState {
     pub(crate) event: u16,
     pub(crate) weight: u64,
     pub(crate) samples: u64,
+    /// The row that the CPU's last sample repeats, if it repeats one.
+    pub(crate) repeated: Option<usize>,
 }
 
 /// The last sample of a thread.
@@ -86,9 +90,8 @@ pub(crate) fn value_bytes(sample: &Sample) -> u64 {
         size_of_val(sample.cfi_frames.as_slice()),
         size_of_val(sample.kernel.as_slice()),
         size_of_val(sample.stack_holes.as_slice()),
-        64,
     ];
-    elements.iter().map(|&bytes| bytes as u64).sum()
+    elements.iter().map(|&bytes| bytes as u64).sum::<u64>() + MIN_VALUE_BYTES
 }
 
 /// The frame-pointer chain that follows from registers and stack.

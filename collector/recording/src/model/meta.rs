@@ -29,6 +29,10 @@ pub struct Meta {
     /// Ticks that are not counted in the balance; empty if every tick is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_counted: Vec<NotCounted>,
+    /// If equal samples are written once with their number: how far their times may be apart, nanoseconds. All of them
+    /// have the time of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregated_ns: Option<u64>,
 }
 
 /// Ticks that are in no part of the balance, not even `fired`.

@@ -17,6 +17,21 @@ pub enum Sideband {
     Module(ModuleBytes),
 }
 
+impl Sideband {
+    /// Its time; `None` for a module, which has none.
+    #[must_use]
+    pub fn time_ns(&self) -> Option<u64> {
+        match self {
+            Self::Mmap(event) => Some(event.time_ns),
+            Self::Comm(event) => Some(event.time_ns),
+            Self::Fork(event) => Some(event.time_ns),
+            Self::Exit(event) => Some(event.time_ns),
+            Self::Cgroup(event) => Some(event.time_ns),
+            Self::Module(_) => None,
+        }
+    }
+}
+
 /// A mapping of a process's address space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mmap {

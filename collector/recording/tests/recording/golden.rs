@@ -4,7 +4,7 @@ use crate::layout;
 use crate::values::{aarch64_meta, end, fixed_gap, fixed_sample, meta, on_aarch64};
 use fpprof_recording::model::{
     BuildId, CfiEnd, CfiFrame, Cgroup, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap,
-    Interrupted, Mmap, ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
+    Interrupted, Meta, Mmap, ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
 };
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use std::io::Cursor;
@@ -278,6 +278,40 @@ fn golden_file_of_aarch64() {
     let blocks = layout::blocks(&file);
     let predicted = &blocks.iter().find(|block| block.kind == 3).unwrap().parts[17];
     assert_eq!(predicted[0], 6 * 2 + 1, "both frames follow, and the end is a zero");
+}
+
+/// Check the same for what versions before 9 could not represent: equal samples that are written once. Those with
+/// copied stacks are not.
+#[test]
+fn golden_file_of_equal_samples() {
+    let aggregated = Meta { aggregated_ns: Some(1_000_000_000), ..meta() };
+    let mut writer = RecordingWriter::new(Vec::new(), &aggregated).unwrap();
+    let later = |sample: Sample, by: u64| {
+        let (time_ns, cpu_fired, cpu_lost) = (sample.time_ns + by * 1000, 40 + by, 3);
+        Sample { time_ns, cpu_fired, cpu_lost, weight: sample.weight + by, ..sample }
+    };
+    for by in 0..3 {
+        samples_with_walks().into_iter().for_each(|sample| writer.sample(&later(sample, by), None).unwrap());
+    }
+    writer.finish(&end()).unwrap();
+    let file = writer.into_inner();
+    let found = layout::dump(&file);
+    assert_eq!(found, String::from_utf8(compare_or_bless("version9-aggregated.txt", found.as_bytes())).unwrap());
+    let golden = compare_or_bless("version9-aggregated.bin", &file);
+    let mut recording = Recording::open(Cursor::new(golden)).unwrap();
+    assert_eq!(recording.meta(), &aggregated);
+    let mut read = Vec::new();
+    recording
+        .samples(|sample| read.push((sample.time_ns / 1000, sample.weight - 1_001_001, sample.cpu_fired)))
+        .unwrap();
+    // The last sample of a CPU, here CPU 1, has its own time and ticks. A weight is the rest of the sum: 1 + 2.
+    let row = |time| [(time, 0, 40), (time, 1, 40), (time, 2, 40)];
+    let walks = [row(28_000), [(30_000, 0, 40), (30_000, 1, 40), (30_002, 2, 42)], row(31_000)].concat();
+    let copies = [(29_000, 0, 40), (32_000, 0, 40), (29_001, 1, 41), (32_001, 1, 41), (29_002, 2, 42), (32_002, 2, 42)];
+    read.sort_by_key(|&(time, ..)| (time / 1000, time));
+    let mut expected = [walks, copies.to_vec()].concat();
+    expected.sort_by_key(|&(time, ..)| (time / 1000, time));
+    assert_eq!(read, expected);
 }
 
 /// Check that a sample with the registers of another architecture is refused, and the recording stays valid.

@@ -54,7 +54,7 @@ proptest! {
     /// Check that random payloads never cause a panic.
     #[test]
     fn random_payloads_never_panic(
-        parts in prop::collection::vec(prop::collection::vec(0u8..40, 0..60), 23..30),
+        parts in prop::collection::vec(prop::collection::vec(0u8..40, 0..60), 23..31),
         items in any::<u32>(),
     ) {
         let file = RecordingWriter::new(Vec::new(), &meta()).unwrap().into_inner();

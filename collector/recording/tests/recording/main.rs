@@ -6,6 +6,7 @@ mod damage;
 mod golden;
 mod hostile;
 mod layout;
+mod repeats;
 mod round_trip;
 mod scrubbing;
 mod sinks;

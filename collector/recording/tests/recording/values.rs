@@ -32,6 +32,7 @@ pub(crate) fn meta() -> Meta {
         scrubbed: false,
         target: Target::Command { argv: vec!["true".into()], pid: 7 },
         not_counted: Vec::new(),
+        aggregated_ns: None,
     }
 }
 

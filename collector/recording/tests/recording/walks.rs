@@ -142,7 +142,7 @@ fn block_of_version_6_is_read() {
     let samples = [fixed_sample(3), without_stack(4), fixed_sample(5)];
     let file = file(&samples);
     let block = samples_block(&file);
-    assert_eq!((block.parts.len(), block.parts[CFI_COLUMN].len()), (CFI_COLUMN + 1, 0));
+    assert!(block.parts[CFI_COLUMN..].iter().all(Vec::is_empty));
     let mut older = with_columns(&file, &block.parts[..CFI_COLUMN]);
     older[block.offset + 8] = 6;
     layout::seal(&mut older[block.offset..]);
