@@ -144,7 +144,11 @@ impl Source {
         let mut options = self.options(&modules, recording.meta());
         options.strategies = strategies.to_vec();
         ask(&mut options);
-        analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
+        let analysis = analyse(&mut recording, &options).with_context(|| self.file.display().to_string())?;
+        if self.only.has_time() {
+            print_times(&analysis.summary);
+        }
+        Ok(analysis)
     }
 
     /// The options of an analysis, for a recording with this metadata.
@@ -213,6 +217,13 @@ impl Source {
         let context = || self.file.display().to_string();
         let file = open_input(&self.file).with_context(context)?;
         Recording::open(BufReader::new(file)).with_context(context)
+    }
+}
+
+/// Prints how far the times of samples can be off, for what shows or selects single moments.
+pub(crate) fn print_times(summary: &Summary) {
+    if let Some(words) = summary.environment.times() {
+        print_message(&format!("times    {words}"));
     }
 }
 

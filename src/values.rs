@@ -226,6 +226,15 @@ pub(crate) fn switch(text: &str) -> Result<Switch, String> {
     is_large.then_some(Switch::AtBytes(bytes)).ok_or_else(|| format!("`{text}` is too small; choose 1M or more"))
 }
 
+/// Parses a time over which equal samples are written once: a second to an hour.
+///
+/// # Errors
+/// If the text is no such time; the error names some.
+pub(crate) fn aggregated(text: &str) -> Result<std::time::Duration, String> {
+    let wrong = || format!("`{text}` is not a time from 1s to 1h, such as 10s or 1min (put `--` before a command)");
+    time(text).filter(|time| (1..=3600).contains(&time.as_secs())).ok_or_else(wrong)
+}
+
 /// Parses a time with its unit: `30s`, `10min`, `1h` or `7d`.
 pub(crate) fn time(text: &str) -> Option<std::time::Duration> {
     let mut units = [("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0)].into_iter();
@@ -311,6 +320,18 @@ mod tests {
         assert_eq!(switch("1GiB"), Ok(Switch::AtBytes(1 << 30)));
         for text in ["", "5", "h", "0s", "0.5s", "-1h", "0M", "1000K", "1e300h", "10x", "nanh", "M"] {
             assert!(switch(text).is_err(), "{text}");
+        }
+    }
+
+    /// Check that equal samples are written once over a second to an hour, and that a command in place of the time is
+    /// recognised.
+    #[test]
+    fn equal_samples_are_apart_for_a_while() {
+        use std::time::Duration;
+        let times = [("1s", 1), ("10s", 10), ("1min", 60), ("1h", 3600)];
+        times.into_iter().for_each(|(text, s)| assert_eq!(aggregated(text), Ok(Duration::from_secs(s))));
+        for text in ["", "10", "0s", "0.5s", "-1s", "2h", "nans", "./program"] {
+            assert!(aggregated(text).is_err_and(|words| words.contains("10s") && words.contains("--")), "{text}");
         }
     }
 

@@ -206,6 +206,7 @@ fn environment(meta: &Meta, selection: &Selection) -> Environment {
             Collector::Imported => "imported",
         }
         .to_string(),
+        aggregated_s: meta.aggregated_ns.map(seconds),
     }
 }
 

@@ -181,7 +181,7 @@ pub fn lost_by_cause<'a>(cpus: impl IntoIterator<Item = &'a CpuCounters>) -> BTr
 }
 
 /// Where and how the recording was made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// `uname -r`.
     pub kernel: String,
@@ -201,6 +201,18 @@ pub struct Environment {
     pub target: String,
     /// Collector, such as `ebpf`.
     pub collector: String,
+    /// If equal samples are recorded once: how much earlier than taken their times may be, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregated_s: Option<f64>,
+}
+
+impl Environment {
+    /// How far the times of samples can be off, in words, if equal samples are recorded once.
+    #[must_use]
+    pub fn times(&self) -> Option<String> {
+        let words = |s| format!("up to {s} s early: equal samples are recorded once, with the time of the first");
+        self.aggregated_s.map(words)
+    }
 }
 
 /// Amounts of data.

@@ -90,6 +90,12 @@ pub enum Error {
         /// The limit, bytes.
         max: u64,
     },
+    /// Equal samples cannot be summed up in this mode.
+    #[error(
+        "cannot aggregate samples with copied stacks, since no two are equal; record with --call-graph cfi or fp, or \
+         without --aggregate"
+    )]
+    AggregatesCopies,
     /// A rate or period of zero.
     #[error("the sampling rate and period must not be 0")]
     ZeroRate,

@@ -36,6 +36,7 @@ pub(crate) struct Command {
 impl Plan {
     /// Checks a request. The request itself is checked before the machine, whose errors ask for rights or another kernel.
     pub(crate) fn new(request: &Request) -> Result<Self, Error> {
+        check_aggregation(request)?;
         let command = check_target(request)?;
         check_rate(request.sampling)?;
         let cpus = online_cpus();
@@ -91,6 +92,10 @@ impl From<LayoutError> for Error {
             LayoutError::RingTooLarge { asked, max } => Self::RingTooLarge { asked, max },
         }
     }
+}
+
+pub(crate) fn check_aggregation(request: &Request) -> Result<(), Error> {
+    if request.aggregate.is_some() && request.mode.copies_each() { Err(Error::AggregatesCopies) } else { Ok(()) }
 }
 
 pub(crate) fn check_target(request: &Request) -> Result<Option<Command>, Error> {

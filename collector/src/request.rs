@@ -50,6 +50,9 @@ pub struct Request {
     /// Threads that encode samples. `None`: only the reader itself, plus up to a quarter of the CPUs when it cannot
     /// keep up.
     pub encoder_threads: Option<usize>,
+    /// Write equal samples once with their number, if they are not further apart than this; the recording is also
+    /// flushed no more often. Only modes that do not copy each stack have equal samples.
+    pub aggregate: Option<Duration>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,
     /// Another process to leave out likewise: one that works for this one.
@@ -98,6 +101,7 @@ impl Request {
             ring_bytes: None,
             poll: Duration::from_millis(100),
             encoder_threads: None,
+            aggregate: None,
             exclude_self: true,
             worker_pid: None,
             parser: Arc::new(ParseHere),

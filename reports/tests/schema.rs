@@ -94,6 +94,7 @@ fn full() -> Summary {
     let misses = profile::counts(&[("no_rule", 6)]);
     summary.kernel_walks = Some(KernelWalks { complete: 9, misses, verified: 2, different: 0 });
     summary.blocked_ns = Some(5);
+    summary.environment.aggregated_s = Some(10.0);
     summary.filtered =
         Some(Filtered { filter: "--comm fio".to_owned(), samples: 2, duration_s: 1.0, blocked_ns: Some(3) });
     summary.processes[0].processes = Some(2);

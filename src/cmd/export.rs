@@ -4,7 +4,7 @@ use super::import;
 use crate::exit::{DONE, Usage, refuse_terminal};
 use crate::output::{self, print_message};
 use crate::positioned::Positioned;
-use crate::recordings::{Source, print_warnings};
+use crate::recordings::{Source, print_times, print_warnings};
 use crate::worker::Files;
 use anyhow::{Context as _, bail};
 use fpprof_analysis::import::perf_events;
@@ -88,6 +88,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     } else {
         let mut analysis = args.source.analyse_for(&wanted, |options| options.profiles = args.format.profiles())?;
         print_warnings(&analysis.summary);
+        if args.format.profiles() == Profiles::OfDefault(Grouping::Each) && !args.source.only.has_time() {
+            print_times(&analysis.summary);
+        }
         let folded = analysis.folded.remove(&analysis.default_strategy).context("the strategy was analysed")?;
         (folded, analysis.profiles)
     };

@@ -45,6 +45,14 @@ fn values_are_checked_before_anything_runs() {
         assert_refused(&ran(fpprof().args(["record", "-a"]).args(options)), 2, words);
     }
     assert_refused(&run(["record", "--switch-output", "1h", "--", "sh", "-c", &touch]), 2, &["--switch-output", "CMD"]);
+    for (options, words) in [
+        (&["--aggregate"][..], &["--aggregate", "no two copied stacks are equal", "--call-graph cfi"][..]),
+        (&["--aggregate", "--call-graph", "dwarf,4096"], &["no two copied stacks are equal", "--call-graph cfi"]),
+        (&["-g", "--aggregate", "0.5s"], &["0.5s", "1s to 1h"]),
+        (&["-g", "--aggregate", "true"], &["true", "`--` before a command"]),
+    ] {
+        assert_refused(&ran(fpprof().arg("record").args(options).args(["--", "sh", "-c", &touch])), 2, words);
+    }
     assert_refused(&run(["nonsense"]), 2, &["nonsense"]);
     // A misspelt option must not be taken for the command.
     assert_refused(&run(["record", "--freqency=99", "sh", "-c", &touch]), 2, &["--freqency", "similar", "--freq"]);
@@ -63,6 +71,8 @@ fn limits_are_named() {
     let with = |args: &[&str]| ran(fpprof().arg("record").arg("-o").arg(&file).args(args).args(["--", "true"]));
     assert_refused(&with(&["-F", "99999999"]), 1, &["perf_event_max_sample_rate"]);
     assert_refused(&with(&["-m", "4K", "--call-graph", "dwarf,65536"]), 1, &["ring", "bytes"]);
+    let copies = ["--collector", "perf-event", "--call-graph", "auto", "--aggregate"];
+    assert_refused(&with(&copies), 1, &["copied stacks", "--call-graph cfi or fp", "without --aggregate"]);
     assert!(!file.exists(), "a refused recording left a file behind");
 }
 

@@ -3,6 +3,7 @@
 //! Needs root, and fails without it. Changes nothing on the machine: mounts are in a separate mount namespace.
 
 mod agent;
+mod aggregate;
 mod archive;
 mod curve;
 mod debuginfod;

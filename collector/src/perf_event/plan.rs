@@ -3,7 +3,7 @@
 use super::Rights;
 use crate::error::Error;
 use crate::event::Event;
-use crate::plan::{Command, check_rate, check_target};
+use crate::plan::{Command, check_aggregation, check_rate, check_target};
 use crate::proc::online_cpus;
 use crate::request::{MAX_PERF_EVENT_STACK_BYTES, Request, Target};
 use crate::sys::{PerfEvent, StackEvent};
@@ -32,6 +32,7 @@ const LARGEST_RING: u64 = 256 << 20;
 
 impl Plan {
     pub(super) fn new(request: &Request) -> Result<Self, Error> {
+        check_aggregation(request)?;
         let command = check_target(request)?;
         if let Some(action) = refused_target(request) {
             let missing = "eBPF; record without --collector perf-event (`fpprof doctor` shows what eBPF needs)";

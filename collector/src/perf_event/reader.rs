@@ -260,7 +260,6 @@ impl<W: Write> Reader<W> {
     pub(super) fn checkpoint(&mut self, time_ns: u64) {
         // First, so that the checkpoint counts the samples of all preceding blocks.
         self.flush();
-        self.modules.look();
         self.events.sideband.count_lost();
         let sideband_lost = self.events.sideband.lost();
         let checkpoint = Checkpoint { time_ns, cpus: self.counters(false), sideband_lost };

@@ -11,7 +11,9 @@ use crate::note::Note;
 use crate::privileges;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
-use crate::session::{Cpus, DESCRIBE, FLUSH, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, meta};
+use crate::session::{
+    Cpus, DESCRIBE, FLUSH, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, flush_after, meta,
+};
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use crate::vdso;
@@ -183,7 +185,7 @@ impl<W: Write> Session<'_, W> {
 
     fn run(&mut self, update: &mut dyn FnMut(Update<'_>)) -> Result<EndReason, Error> {
         let started = Instant::now();
-        let mut last_flush = started;
+        let (mut last_look, mut last_flush) = (started, started);
         let failed = Error::system;
         let poller = Poller::new().map_err(failed("waiting for samples"))?;
         poller.add(self.stop.as_fd()).map_err(failed("waiting for signals"))?;
@@ -211,7 +213,11 @@ impl<W: Write> Session<'_, W> {
             self.reader.read(cut_ns);
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
             self.follow_cpus(&poller);
-            if last_flush.elapsed() >= FLUSH {
+            if last_look.elapsed() >= FLUSH {
+                last_look = Instant::now();
+                self.reader.modules.look();
+            }
+            if last_flush.elapsed() >= flush_after(self.request) {
                 last_flush = Instant::now();
                 self.reader.checkpoint(monotonic_ns());
             }

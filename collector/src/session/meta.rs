@@ -32,7 +32,7 @@ pub(crate) fn meta(request: &Request, event: &Event, running: &Running) -> Meta 
         scrubbed: !request.keep_raw_stacks,
         target,
         not_counted: Vec::new(),
-        aggregated_ns: None,
+        aggregated_ns: request.aggregate.map(|apart| u64::try_from(apart.as_nanos()).unwrap_or(u64::MAX)),
     }
 }
 

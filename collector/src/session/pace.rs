@@ -1,11 +1,18 @@
 //! How long the reader may stay away.
 
+use crate::request::Request;
 use fpprof_recording::model::Sampling;
 use std::time::{Duration, Instant};
 
 /// Written data is flushed after this time, and at the latest one read after it: a recorder that reads ten times a
 /// second loses less than a second if it is killed.
 pub(crate) const FLUSH: Duration = Duration::from_millis(850);
+
+/// The time after which written data is flushed: that over which equal samples are written once, if they are.
+pub(crate) fn flush_after(request: &Request) -> Duration {
+    request.aggregate.map_or(FLUSH, |apart| apart.max(FLUSH))
+}
+
 /// Time per round spent describing existing processes between two reads of the rings.
 pub(crate) const DESCRIBE: Duration = Duration::from_millis(10);
 /// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.

@@ -285,7 +285,6 @@ impl<W: Write> Reader<W> {
 
     /// Writes the balance so far.
     pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint) {
-        self.modules.look();
         let written = self.writer.checkpoint(checkpoint);
         note(&mut self.write_failed, written);
     }

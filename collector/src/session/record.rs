@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
-use super::pace::{DESCRIBE, FLUSH, MissPace, Pace, SETTLE_NS};
+use super::pace::{DESCRIBE, FLUSH, MissPace, Pace, SETTLE_NS, flush_after};
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::stack_hints::{HINTS_BYTES, StackHints};
@@ -237,7 +237,7 @@ impl<W: Write> Session<'_, W> {
 
     fn run(&mut self, update: &mut dyn FnMut(Update<'_>)) -> Result<EndReason, Error> {
         let started = Instant::now();
-        let mut last_flush = started;
+        let (mut last_look, mut last_flush) = (started, started);
         let mut pace = Pace::new(self.request.poll);
         let mut miss_pace = MissPace::new(self.request.sampling);
         let doorbell = doorbell(self.programs)?;
@@ -262,10 +262,14 @@ impl<W: Write> Session<'_, W> {
             self.load.measure(|| self.reader.read(cut_ns));
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
             self.follow_cpus(&poller)?;
-            if last_flush.elapsed() >= FLUSH {
-                if self.request.encoder_threads.is_none() && self.load.is_high(last_flush.elapsed()) {
+            if last_look.elapsed() >= FLUSH {
+                if self.request.encoder_threads.is_none() && self.load.is_high(last_look.elapsed()) {
                     self.add_workers(usize::from(self.reader.writer.n_workers() < most_workers()))?;
                 }
+                last_look = Instant::now();
+                self.reader.modules.look();
+            }
+            if last_flush.elapsed() >= flush_after(self.request) {
                 last_flush = Instant::now();
                 self.checkpoint();
             }

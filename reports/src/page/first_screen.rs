@@ -136,6 +136,7 @@ fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
                 number(rate)
             ),
         ),
+        ("times", environment.times().unwrap_or_default()),
         ("filter", filtered(case)),
         ("processes", count(ProcessSummary::total(&summary.processes))),
         ("strategies", format!("{}, on the same samples", strategies.join(", "))),

@@ -40,6 +40,11 @@ fn recorded(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result
         .part(Tone::Plain, format!("· {} {}", shown(&environment.event), shown(&environment.rate)))
         .part(Tone::Plain, format!("· {}", shown(&environment.collector)));
     line.write(style, out)?;
+    if let Some(words) = environment.times() {
+        let mut line = Paragraph::new("times", INDENT);
+        line.words(Tone::Plain, &words);
+        line.write(style, out)?;
+    }
     let mut line = Paragraph::new("on", INDENT);
     line.part(Tone::Plain, processors(environment.cpus, &shown(&environment.cpu_model)))
         .part(Tone::Plain, format!("· Linux {}", shown(&environment.kernel)));

@@ -51,6 +51,7 @@ fn environment() -> Environment {
         mode: "both,65536".to_owned(),
         target: "nbdkit -U - null 1G --run 'export uri; fio nbd.fio'".to_owned(),
         collector: "ebpf".to_owned(),
+        aggregated_s: None,
     }
 }
 

@@ -14,6 +14,10 @@ use std::time::Duration;
 /// 0.5 to 1 µs (`off_cpu_cost`, an example of the collector).
 const DEFAULT_WAIT: &str = "50us";
 
+/// Default for how far equal samples may be apart: most of what there is to save, and little to lose with a recorder that
+/// is killed.
+const DEFAULT_AGGREGATE: &str = "10s";
+
 /// Headings of the options in the help.
 const TARGET: &str = "Target";
 const SAMPLING: &str = "Sampling";
@@ -142,6 +146,18 @@ pub(crate) struct Args {
     /// With --switch-output: keep the newest N complete files of this recording, and remove the others
     #[arg(long, value_name = "N", requires = "switch_output", help_heading = OUTPUT)]
     pub(super) switch_max_files: Option<NonZeroUsize>,
+    /// Write equal samples once with their number, over TIME (1s to 1h); smaller recordings, coarser times [default: 10s]
+    ///
+    /// Samples are equal if event, CPU, thread and stacks are the same, and the process has mapped nothing, executed no
+    /// program and changed no name or cgroup between them. All of them then have the time of the first, at most TIME early;
+    /// `report` and `export` say so. Counts, shares and the balance stay exact. The file is written each TIME: a recorder
+    /// that is killed loses that much, and --max-size can be exceeded by it. Not if each stack is
+    /// copied (dwarf, both), since no two are equal; other copied stacks and waits (--off-cpu) are written one by one.
+    #[arg(
+        long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_AGGREGATE,
+        value_parser = values::aggregated, help_heading = OUTPUT
+    )]
+    aggregate: Option<Duration>,
     /// Size of each CPU's ring buffer
     #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size, help_heading = SAMPLING)]
     ring_size: Option<u64>,
@@ -240,16 +256,24 @@ impl Args {
         let collector = CollectorKind::from(self.collector);
         let by_perf_events = collector == CollectorKind::PerfEvent;
         let largest = if by_perf_events { fpprof_collector::MAX_PERF_EVENT_STACK_BYTES } else { u32::MAX };
+        let mode = if self.frame_pointers { CaptureMode::Fp } else { self.call_graph.up_to(largest) };
+        if self.aggregate.is_some() && mode.copies_each() {
+            return Err(usage(
+                "--aggregate writes equal samples once, but no two copied stacks are equal: record with --call-graph cfi, \
+                 auto or fp, or without --aggregate",
+            ));
+        }
         let request = Request {
             sampling: self.sampling(),
             event: self.event.clone().unwrap_or_default(),
             off_cpu: self.off_cpu,
-            mode: if self.frame_pointers { CaptureMode::Fp } else { self.call_graph.up_to(largest) },
+            mode,
             else_mode: self.call_graph.else_mode(),
             kernel_stacks: !self.no_kernel_stacks,
             duration: self.duration,
             max_bytes: self.max_size,
             ring_bytes: ring_bytes.map_err(|_error| usage("-m is too large for this machine"))?,
+            aggregate: self.aggregate,
             keep_raw_stacks: self.keep_raw_stacks,
             include_privileged: self.include_privileged,
             only_user: fpprof_collector::user_of_file_capabilities(),

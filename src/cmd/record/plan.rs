@@ -23,7 +23,7 @@ fn lines(request: &Request, output: &Path) -> [(&'static str, String); 5] {
         ("target", target(&request.target)),
         ("event", event(request)),
         ("stacks", stacks(request)),
-        ("output", output.display().to_string()),
+        ("output", written(request, output)),
         ("collector", collector(request.collector).to_owned()),
     ]
 }
@@ -67,6 +67,11 @@ fn stacks(request: &Request) -> String {
     format!("{}{or}, {kernel} kernel stacks", mode_name(request.mode))
 }
 
+fn written(request: &Request, output: &Path) -> String {
+    let once = request.aggregate.map_or_else(String::new, |apart| format!("; equal samples once in {apart:?}"));
+    format!("{}{once}", output.display())
+}
+
 fn collector(kind: CollectorKind) -> &'static str {
     match kind {
         CollectorKind::Auto => "eBPF if possible, else perf events",
@@ -91,6 +96,7 @@ mod tests {
             kernel_stacks: false,
             off_cpu: Some(Duration::from_micros(50)),
             duration: Some(Duration::from_secs(10)),
+            aggregate: Some(Duration::from_secs(5)),
             ..Request::new(Target::SystemWhile { argv: vec!["sleep".into(), "1".into()] })
         };
         let texts = lines(&request, Path::new("out.fpprof")).map(|(_, text)| text);
@@ -100,7 +106,7 @@ mod tests {
                 "the whole system, while the command sleep 1 runs",
                 "cycles or cpu-clock, 199 Hz on each CPU; waits of 50µs or longer; for 10s",
                 "cfi,65536,verify=100,fp if possible, else both,65536, without kernel stacks",
-                "out.fpprof",
+                "out.fpprof; equal samples once in 5s",
                 "eBPF if possible, else perf events",
             ]
         );

@@ -220,6 +220,12 @@ impl CaptureMode {
         matches!(self, Self::Both { every, .. } if every > 1)
     }
 
+    /// Whether the stack of each sample is copied.
+    #[must_use]
+    pub fn copies_each(self) -> bool {
+        matches!(self, Self::Dwarf { .. } | Self::Both { .. }) && !self.copies_some()
+    }
+
     /// Whether samples have the frame-pointer chain.
     #[must_use]
     pub fn has_frame_pointers(self) -> bool {
