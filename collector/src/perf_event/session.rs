@@ -231,11 +231,11 @@ impl<W: Write> Session<'_, W> {
     /// Samples CPUs that have come online, again or for the first time. Events of threads outlast their CPU's absence; on a
     /// CPU that was never there before, threads are not sampled.
     fn follow_cpus(&mut self, poller: &Poller) {
-        let to_open = self.cpus.to_open();
+        let unsampled = self.cpus.take_unsampled();
         if self.reader.events.has_threads() {
             return;
         }
-        for cpu in to_open {
+        for cpu in unsampled {
             // This fails if the CPU is gone again; another message will come.
             if self.reader.reopen(cpu, poller).is_ok() {
                 self.cpus.opened(cpu);

@@ -38,7 +38,7 @@ impl Cpus {
     }
 
     /// CPUs that are online without being sampled, if the kernel has reported changes since the last call.
-    pub(crate) fn to_open(&mut self) -> Vec<u32> {
+    pub(crate) fn take_unsampled(&mut self) -> Vec<u32> {
         if !self.note_events() {
             return Vec::new();
         }

@@ -328,7 +328,7 @@ impl<W: Write> Session<'_, W> {
     /// Samples CPUs that have come online, again or for the first time. Those without a ring, because their number is
     /// higher than that of any CPU at the start, only count what they lose.
     pub(super) fn follow_cpus(&mut self, poller: &Poller) -> Result<(), Error> {
-        for cpu in self.cpus.to_open() {
+        for cpu in self.cpus.take_unsampled() {
             // This fails if the CPU is gone again; another message will come.
             if self.reader.sideband.reopen(cpu, poller).is_ok()
                 && self.samplers.reopen(cpu, self.programs.sampler(), &self.reader.sideband).is_ok()
