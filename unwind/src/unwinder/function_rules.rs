@@ -16,13 +16,15 @@ use crate::stack::{Root, StopReason};
 const MAX_BYTES: u64 = 1 << 20;
 /// The most addresses of a function that are resolved one by one. They are few: only those at which a walk ends.
 const MAX_SINGLE: u64 = 4096;
+/// How much code without call frame information is visited at once.
+const BLOCK_BYTES: u64 = 256;
 
 impl Unwinder {
     /// Calls `visit` with the rules of the function that contains an address: ascending ranges of SVMAs without gaps,
-    /// each with the rule of all its addresses. An address without call frame information is a range of its own. Where
-    /// FDEs overlap, each address has the rule a walk would use. At most 1 MiB of code is visited: of a larger
-    /// function, the 1 MiB block, counted from its start, that contains the address. x86-64 only; modules of other
-    /// architectures have no rules.
+    /// each with the rule of all its addresses. Of code without call frame information, the aligned 256 bytes that
+    /// contain the address are visited, as far as they have none. Where FDEs overlap, each address has the rule a walk
+    /// would use. At most 1 MiB of code is visited: of a larger function, the 1 MiB block, counted from its start, that
+    /// contains the address. x86-64 only; modules of other architectures have no rules.
     ///
     /// The rules are those [`Self::unwind`] uses, so a walk elsewhere gives the same frames. There is one exception:
     /// after 4,096 addresses of a function at which a walk ends, the remaining ones get the kind that needs more
@@ -43,7 +45,7 @@ impl Unwinder {
     /// | 8 | CFA = sp + offset |
     /// | 9 | CFA = fp + offset |
     /// | 1 | lazy PLT entry: CFA = sp + 8, or sp + 16 if `ip & 15`, of the frame's address itself, is at least the offset |
-    /// | 3 | the walk ends: 0 to 5 at an outermost frame (return address undefined, entry point, thread start, `makecontext`, Go's `goexit`, Go's system stack), others for lack of valid unwind information |
+    /// | 3 | the walk ends: 0 to 5 at an outermost frame (return address undefined, entry point, thread start, `makecontext`, Go's `goexit`, Go's system stack), 8 for lack of call frame information, others for lack of valid unwind information |
     /// | 4 | signal frame: `rt_sigreturn` would find the interrupted registers at sp, which are not those of a call |
     /// | others | more registers are needed than ip, sp and fp |
     ///
@@ -63,11 +65,15 @@ impl Unwinder {
         let everywhere = Mapping { start: 0, end: u64::MAX, executable: true, module: Some(id), bias: 0 };
         let space = Space::new(0, alloc::vec![everywhere]);
         let mut joined = Joined { visit: &mut visit, last: None };
+        let range = module.extent(svma);
         if module.find(svma).is_err() {
-            joined.add(svma..svma.saturating_add(1), resolve_quickly(modules, &space, svma, &mut self.compiler));
+            let start = svma / BLOCK_BYTES * BLOCK_BYTES;
+            for at in range.start.max(start)..range.end.min(start.saturating_add(BLOCK_BYTES)) {
+                let rule = resolve_quickly(modules, &space, at, &mut self.compiler);
+                joined.add(at..at.saturating_add(1), rule);
+            }
             return joined.finish();
         }
-        let range = module.extent(svma);
         let start = range.start.saturating_add(svma.saturating_sub(range.start) / MAX_BYTES * MAX_BYTES);
         let range = start..range.end.min(start.saturating_add(MAX_BYTES));
         let mut left = MAX_SINGLE;

@@ -187,7 +187,7 @@ fn a_trampoline_is_known_by_its_code() {
         assert_eq!(flags, [(true, STACK + 8), (false, sp), (true, sp + 16), (false, 0)]);
         let mut rules = Vec::new();
         Unwinder::default().function_rules(&program, ModuleId(0), 0x5fff, |range, rule| rules.push((range, rule & 15)));
-        assert_eq!(rules, [(0x5fff..0x6000, 4)], "a signal frame");
+        assert_eq!(rules, [(0x5f00..0x5fff, 3), (0x5fff..0x6000, 4)], "a signal frame");
     }
 }
 

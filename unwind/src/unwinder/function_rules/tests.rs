@@ -105,13 +105,18 @@ fn rules_are_those_of_walks() {
     }
 }
 
-/// Check that an address without call frame information has a rule for this address only.
+/// Check that the rules of code without call frame information are those of walks, for the 256 bytes around an address
+/// but not beyond a function.
 #[test]
-fn code_without_information_is_one_address() {
+fn code_without_information_has_rules_by_the_block() {
     let own = std::env::current_exe().expect("this program");
     let file = File::read(&own);
-    let mut found = Vec::new();
-    Unwinder::default()
-        .function_rules(&file, ModuleId(0), 1, |range, bits| found.push((range, Rule::from_bits(bits).kind())));
-    assert_eq!(found, [(1..2, Kind::Stop)]);
+    let (mut unwinder, mut other) = (Unwinder::default(), Unwinder::default());
+    let no_cfi = Rule::stop(StopReason::Truncated(TruncatedReason::NoCfi));
+    assert_eq!(checked(&file, 1, &mut unwinder, &mut other), [(0..256, no_cfi)]);
+    let mut functions = Vec::new();
+    file.module.for_each_range(|range| functions.push(range));
+    let first = functions.first().expect("functions").start;
+    let found = checked(&file, first - 1, &mut unwinder, &mut other);
+    assert!(found.last().is_some_and(|(range, _)| range.end == first), "{found:x?}");
 }
