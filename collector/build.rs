@@ -5,12 +5,13 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     "abi.h",
     "arch_arm64.bpf.h",
     "arch_x86.bpf.h",
     "capture.bpf.h",
     "cfi.bpf.h",
+    "cfi_abi.h",
     "cfi_walk.bpf.h",
     "cgroup.bpf.h",
     "code_mapping.bpf.h",

@@ -1,8 +1,8 @@
 //! Walks by call frame information in the kernel: how many reached the outermost frame, why others did not, and whether
 //! copied stacks give the same frames.
 
-use fpprof_recording::model::{CfiEnd, Sample};
-use fpprof_unwind::{StackRef, StopReason};
+use fpprof_recording::model::{CfiEnd, CfiFrame, FoundBy, Sample};
+use fpprof_unwind::{Frame, StackRef, StopReason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -57,23 +57,28 @@ impl KernelWalks {
             return;
         }
         self.verified += 1;
-        let frames = copied.frames.iter().map(|frame| (frame.address, frame.cfa, frame.flags.is_instruction));
-        let is_same = frames.eq(walked.cfi_frames.iter().map(|frame| (frame.address, frame.cfa, frame.is_instruction)));
-        self.different += u64::from(!is_same);
+        let frames = copied
+            .frames
+            .iter()
+            .map(|Frame { address, cfa, flags, .. }| (*address, *cfa, flags.is_instruction, flags.fp_in_jit));
+        let walked = walked.cfi_frames.iter().map(|&CfiFrame { address, cfa, is_instruction, found_by }| {
+            (address, cfa, is_instruction, found_by == FoundBy::FramePointer)
+        });
+        self.different += u64::from(!frames.eq(walked));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpprof_recording::model::CfiFrame;
-    use fpprof_unwind::{Frame, FrameFlags, FrameSource, Root, TruncatedReason};
+    use fpprof_unwind::{FrameFlags, FrameSource, Root, TruncatedReason};
 
     /// Check that walks are counted by their end, and compared with a copied stack only if both are complete.
     #[test]
     fn walks_are_counted_and_compared() {
         let walked = |cfi_end, cfas: &[u64]| {
-            let frames = cfas.iter().map(|&cfa| CfiFrame { address: 0x1000, cfa, is_instruction: false });
+            let frame = |&cfa| CfiFrame { address: 0x1000, cfa, is_instruction: false, found_by: FoundBy::Row };
+            let frames = cfas.iter().map(frame);
             Sample { cfi_end, cfi_frames: frames.collect(), ..Sample::default() }
         };
         let whole = walked(Some(CfiEnd::UndefinedRa), &[0x7000, 0]);

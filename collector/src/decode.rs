@@ -5,7 +5,8 @@ use crate::bpf::types;
 use crate::ring::{RingId, lost_in};
 use crate::sys::read_pod;
 use fpprof_recording::model::{
-    Abi, CfiEnd, CfiFrame, ChunkHole, FpEnd, FpFrame, Gap, Interrupted, Sample, StackEnd, StackEndSource, UserRegs,
+    Abi, CfiEnd, CfiFrame, ChunkHole, FoundBy, FpEnd, FpFrame, Gap, Interrupted, Sample, StackEnd, StackEndSource,
+    UserRegs,
 };
 use std::mem::size_of;
 
@@ -43,7 +44,7 @@ pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
 }
 
 /// Fills `sample` from a ring buffer record; its vectors keep their capacity. Adds the CPU's losses before this record
-/// to `gaps`. Returns the code that a walk by call frame information had no rule for. Without `keeps_regs`, registers
+/// to `gaps`. Returns what a walk by call frame information was given up for, if user space can provide it. Without `keeps_regs`, registers
 /// are left out, except for those that mode `fp` keeps.
 pub(crate) fn decode(
     record: &[u8],
@@ -167,7 +168,14 @@ fn fp_end(end: u8) -> FpEnd {
 
 /// A frame as encoded in `struct cfi_frame`.
 pub(crate) fn cfi_frame(address: u64, cfa: u64) -> CfiFrame {
-    CfiFrame { address, cfa: cfa & !7, is_instruction: cfa & 1 != 0 }
+    let has = |flag: types::cfi_frame_flag| cfa & u64::from(flag.0) != 0;
+    let found_by = match () {
+        () if has(types::cfi_frame_flag::CFI_FRAME_BY_FP) => FoundBy::FramePointer,
+        () if has(types::cfi_frame_flag::CFI_FRAME_AT_END) => FoundBy::LastWord,
+        () => FoundBy::Row,
+    };
+    let is_instruction = has(types::cfi_frame_flag::CFI_FRAME_INSTRUCTION);
+    CfiFrame { address, cfa: cfa & !7, is_instruction, found_by }
 }
 
 pub(crate) fn cfi_end(end: types::cfi_end) -> Option<CfiEnd> {
@@ -187,6 +195,7 @@ pub(crate) fn cfi_end(end: types::cfi_end) -> Option<CfiEnd> {
         types::cfi_end::CFI_MISS_RED_ZONE => CfiEnd::RedZone,
         types::cfi_end::CFI_MISS_MAX_DEPTH => CfiEnd::MaxDepth,
         types::cfi_end::CFI_MISS_ABI32 => CfiEnd::Abi32,
+        types::cfi_end::CFI_MISS_NO_CALLER => CfiEnd::NoCaller,
         _ => return None,
     })
 }

@@ -70,7 +70,7 @@ pub use request::{
     Update,
 };
 pub use sys::{StopFlag, resolve_without_plugins};
-pub use walk::walk_copied_stack;
+pub use walk::{JIT_RULE, walk_copied_stack};
 
 /// The most bytes of stack that can be copied for one sample.
 pub const MAX_STACK_BYTES: u64 = bpf::MAX_CHUNK_BYTES;

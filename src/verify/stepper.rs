@@ -21,6 +21,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
@@ -251,7 +252,9 @@ impl Stepper {
                     let Some(thread) = threads.get(&tid) else { return Ok(false) };
                     fill(sample, &thread.before, &thread.shadow, *pid, maps, *start_stack);
                     if tally.strategies().contains(&Strategy::Cfi) {
-                        walk_copied_stack(sample, |address| checker.rule(address));
+                        let checker = RefCell::new(&mut *checker);
+                        let rule = |address| checker.borrow_mut().rule(address);
+                        walk_copied_stack(sample, rule, |address| checker.borrow().code_before(address));
                     }
                     if checker.check(n_before, sample, &thread.shadow, tally) {
                         self.record_sample(tid)?;

@@ -1,14 +1,15 @@
 //! The kernel's walk by call frame information, compiled for the host and run on the copied stacks of recordings: it
 //! must give the unwinder's stack or a miss.
 
+use crate::runtimes;
 use crate::support::{compile, record, until_enough};
 use fpprof_analysis::modules::{FileModules, ModuleTable, RuleFiles};
 use fpprof_analysis::replay::{Collect, PlacedModule, Recorded, Seen};
 use fpprof_analysis::strategy::Strategy;
-use fpprof_collector::walk_copied_stack;
+use fpprof_collector::{JIT_RULE, walk_copied_stack};
 use fpprof_recording::Recording;
-use fpprof_recording::model::Abi;
-use fpprof_unwind::{Options, StopReason};
+use fpprof_recording::model::{Abi, CfiFrame, FoundBy};
+use fpprof_unwind::{Fallback, Frame, FrameSource, Options, StopReason};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -68,10 +69,15 @@ impl Collect for Walks<'_> {
             return;
         }
         let mut sample = seen.sample.clone();
-        walk_copied_stack(&mut sample, |address| {
+        let modules = self.modules;
+        let rule = |address| {
+            if seen.space.space.find(address).is_some_and(|mapping| mapping.executable && mapping.module.is_none()) {
+                return Some(JIT_RULE);
+            }
             let module = seen.space.modules.iter().find(|module| (module.start..module.end).contains(&address))?;
             self.rule(module, address)
-        });
+        };
+        walk_copied_stack(&mut sample, rule, |address| seen.space.code_before(modules, address));
         let end = sample.cfi_end.expect("each walk ends");
         if !end.is_complete() {
             *self.walked.missed.entry(end.name()).or_default() += 1;
@@ -82,10 +88,15 @@ impl Collect for Walks<'_> {
             StopReason::Complete(root) => Some(root.name().trim_start_matches('_')),
             _ => None,
         };
-        let expected = stack.frames.iter().map(|frame| (frame.address, frame.cfa, frame.flags.is_instruction));
-        let expected: Vec<_> = expected.collect();
-        let frames = sample.cfi_frames.iter().map(|frame| (frame.address, frame.cfa, frame.is_instruction));
-        let frames: Vec<_> = frames.collect();
+        let expected = stack.frames.iter().map(|Frame { address, cfa, source, flags }| {
+            let found_by = match source {
+                FrameSource::Heuristic => FoundBy::LastWord,
+                _ if flags.fp_in_jit => FoundBy::FramePointer,
+                _ => FoundBy::Row,
+            };
+            CfiFrame { address: *address, cfa: *cfa, is_instruction: flags.is_instruction, found_by }
+        });
+        let (expected, frames): (Vec<_>, _) = (expected.collect(), sample.cfi_frames);
         if root == Some(end.name()) && frames == expected {
             self.walked.same += 1;
         } else {
@@ -112,7 +123,8 @@ fn walk(file: &Path) -> Walked {
     let recorded = Recorded::read(&mut recording, None).expect("a whole recording");
     let resolver = FileModules::new();
     let modules = recorded.modules(&resolver);
-    let replay = recorded.replay(&modules, &[Strategy::Dwarf], Options::default());
+    let options = Options { fallback: Fallback::Jit, ..Options::default() };
+    let replay = recorded.replay(&modules, &[Strategy::Dwarf], options);
     replay.run(&mut recording, NonZeroUsize::MIN, || Walks::new(&modules)).expect("samples").collected.walked
 }
 
@@ -159,16 +171,40 @@ fn walks_on_the_host_are_those_of_the_unwinder() {
         [nbdkit_fio, &exception].into_iter().chain(programs.iter().map(String::as_str)).map(|name| vec![name, "1"]),
     );
     for command in commands {
-        let file = dir.path().join("stacks.fpprof");
-        // The vDSO is not a file from which rules can be read here.
-        let is_missed = command.first().is_some_and(|name| name.ends_with("vdso_c"));
-        let mut walked = Walked::default();
-        until_enough("stacks", |_| {
-            record(&file, &["-F", "1999", "--call-graph", "dwarf,1M"], &command);
-            walked.add(walk(&file));
-            let n = if is_missed { walked.missed.values().sum() } else { walked.same };
-            (n >= 100).then_some(())
-        });
-        assert_eq!(walked.different.len(), 0, "{command:?}: {:?}", walked.different.first());
+        check(dir.path(), &command);
     }
+}
+
+/// Check the same on stacks of node, of Java with and without frame pointers, and of programs with musl, whose start
+/// code has no rows.
+#[test]
+fn walks_without_rows_are_those_of_the_unwinder() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("busy.js").into_os_string().into_string().expect("a path in UTF-8");
+    std::fs::write(&script, runtimes::PROGRAM).expect("a temporary file is written");
+    let classes = runtimes::compile_java(dir.path());
+    let flags = ["-O2", "-fomit-frame-pointer", "-pthread"];
+    let musl = built(dir.path(), "deep.c", "musl-gcc", &[&flags[..], &["-static"]].concat());
+    let altstack = built(dir.path(), "altstack.c", "musl-gcc", &flags);
+    check(dir.path(), &["node", &script, "1000"]);
+    for option in ["-XX:+PreserveFramePointer", "-XX:-PreserveFramePointer"] {
+        check(dir.path(), &["java", option, "-XX:TieredStopAtLevel=1", "-cp", &classes, "Busy", "1000"]);
+    }
+    check(dir.path(), &[&musl, "1"]);
+    check(dir.path(), &[&altstack, "1"]);
+}
+
+/// Walks the stacks of a command until there are enough.
+fn check(dir: &Path, command: &[&str]) {
+    let file = dir.join("stacks.fpprof");
+    // The vDSO is not a file from which rules can be read here.
+    let is_missed = command.first().is_some_and(|name| name.ends_with("vdso_c"));
+    let mut walked = Walked::default();
+    until_enough("stacks", |_| {
+        record(&file, &["-F", "1999", "--call-graph", "dwarf,1M"], command);
+        walked.add(walk(&file));
+        let n = if is_missed { walked.missed.values().sum() } else { walked.same };
+        (n >= 100).then_some(())
+    });
+    assert_eq!(walked.different.len(), 0, "{command:?}: {:?}", walked.different.first());
 }

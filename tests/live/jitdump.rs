@@ -250,6 +250,23 @@ fn call_frame_information_of_dumps_is_followed() {
     assert!(number(dwarf, "complete") * 2 < number(dwarf, "samples"), "{dwarf}");
 }
 
+/// Check that the kernel does not follow frame pointers in code of a dump: its walks are given up, and the copied stacks
+/// are complete by the dump's call frame information.
+#[test]
+fn code_of_dumps_is_not_walked_by_frame_pointers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
+    let command = [program.to_str().expect("a path in UTF-8"), "unwinding"];
+    let ran = record(&file, &["-F", "1999", "--call-graph", "cfi,verify=1"], &command);
+    std::fs::remove_file(ran.stdout.trim()).expect("the dump is there");
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    let (cfi, walks) = (&report["strategies"]["cfi"], &report["kernel_walks"]);
+    let (samples, complete) = (number(cfi, "samples"), number(cfi, "complete"));
+    assert!(samples > 50 && complete * 100 >= samples * 98 && number(cfi, "fp_in_jit") == 0, "{report}");
+    assert!(number(walks, "different") == 0 && number(&walks["misses"], "no_file") * 2 > samples, "{report}");
+}
+
 /// Check that a dump with an incomplete last record has all names before it, that one with a record of impossible
 /// length has the names before that, and that both are reported.
 #[test]

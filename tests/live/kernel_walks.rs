@@ -1,5 +1,6 @@
 //! Walks by call frame information in the kernel. Loads the real BPF program.
 
+use crate::runtimes;
 use crate::support::{assert_balance, compile, fpprof, number, ran, record, report, source, until_enough};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ fn stacks(report: &Value) -> (u64, u64) {
     (number(of_cfi, "samples"), number(of_cfi, "complete"))
 }
 
-/// Stands for the seconds to run in a command of [`check_all`].
+/// Stands for the seconds to run in the words of a command of [`check_all`].
 const SECONDS: &str = "SECONDS";
 
 /// Records a command and copies the stack of every walk, until `enough` walks were checked; checks that none differs
@@ -30,7 +31,8 @@ fn check_all(dir: &Path, command: &[&str], enough: u64, percent: u64) -> Value {
     let file = dir.join("walks.fpprof");
     let report = until_enough("walks", |seconds| {
         let seconds = seconds.to_string();
-        let command: Vec<&str> = command.iter().map(|&word| if word == SECONDS { &*seconds } else { word }).collect();
+        let command: Vec<String> = command.iter().map(|word| word.replace(SECONDS, &seconds)).collect();
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
         record(&file, &["-F", "1999", "--call-graph", "cfi,1M,verify=1"], &command);
         let report = report(&file, &[]);
         (number(walks(&report), "verified") >= enough).then_some(report)
@@ -96,6 +98,47 @@ fn signal_frames_are_walked() {
             let complete = number(walks(&found), "complete");
             (complete >= 200 && complete * 10 >= number(&found, "recorded") * 9).then_some(())
         });
+    }
+}
+
+/// Commands that run JIT-compiled code with frame pointers.
+fn jit_programs(dir: &Path, seconds: &str) -> [Vec<String>; 2] {
+    let program = dir.join("busy.js");
+    std::fs::write(&program, runtimes::PROGRAM).expect("a temporary file is written");
+    let classes = runtimes::compile_java(dir);
+    let milliseconds = format!("{seconds}000");
+    [
+        vec!["node".into(), program.to_string_lossy().into(), milliseconds.clone()],
+        ["java", "-XX:+PreserveFramePointer", "-cp", &classes, "Busy", &milliseconds].map(str::to_owned).to_vec(),
+    ]
+}
+
+/// Check that the kernel walks through JIT-compiled code by its frame pointers, as the unwinder does in copied stacks,
+/// and that such frames are marked.
+#[test]
+fn jit_compiled_code_is_walked() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in jit_programs(dir.path(), SECONDS) {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let found = check_all(dir.path(), &command, 400, 0);
+        let (samples, complete) = stacks(&found);
+        let (walked, marked) = (number(walks(&found), "complete"), number(&found["strategies"]["cfi"], "fp_in_jit"));
+        assert!(complete * 10 >= samples * 9 && walked * 2 >= samples && marked * 2 >= samples, "{command:?}: {found}");
+    }
+}
+
+/// Check that the kernel walks to the entry point of programs with musl, whose start code has no rows: static and dynamic
+/// ones, and one in a signal handler on an alternate stack.
+#[test]
+fn musl_is_walked_to_its_entry_point() {
+    let dir = tempfile::tempdir().unwrap();
+    for (source, flags) in [("deep.c", &["-static"][..]), ("deep.c", &[]), ("altstack.c", &["-static"])] {
+        let program = dir.path().join("program").into_os_string().into_string().expect("a path in UTF-8");
+        let flags = [&["-O2", "-fomit-frame-pointer", "-pthread"], flags].concat();
+        compile("musl-gcc", &flags, Path::new(&program), &self::program(source));
+        let found = check_all(dir.path(), &[&program, SECONDS], 200, 90);
+        let walked = number(walks(&found), "complete");
+        assert!(walked * 2 >= number(&found, "recorded"), "{source}: {found}");
     }
 }
 

@@ -2,11 +2,12 @@
 //! BPF program.
 
 use crate::support::{assert_balance, fpprof, number, ran, record, report, until_enough};
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Prints its own stack once, and then computes in the same place.
-const PROGRAM: &str = "
+/// Prints its own stack once, and then computes in the same place, for as many milliseconds as its argument says.
+pub(crate) const PROGRAM: &str = "
 'use strict';
 function inner(n, tells) {
     if (tells) console.log(`${new Error().stack}\\nprocess ${process.pid}`);
@@ -97,11 +98,20 @@ fn in_inner<'a>(folded: &'a str, name: fn(&'a str) -> Option<&'a str>) -> (u64, 
     (all, right)
 }
 
-/// Records a program, and checks that its stacks reach their root with the functions of the library's own stack dump,
-/// that they are counted, and that without the frame pointers of compiled code they do not. `None` if there are too few
-/// samples.
+/// As [`check_mode`], with copied stacks, and then with walks in the kernel: most of the latter are complete.
 fn check(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>) -> Option<()> {
-    let ran = record(file, &["-F", "999", "--call-graph", "dwarf,64K"], command);
+    check_mode(file, command, name, "dwarf,64K")?;
+    let report = check_mode(file, command, name, "cfi,64K,verify=0")?;
+    let complete = number(report.get("kernel_walks").expect("walks in the kernel"), "complete");
+    assert!(complete * 2 >= number(&report, "recorded"), "{report}");
+    Some(())
+}
+
+/// Records a program, and checks that its stacks reach their root with the functions of the library's own stack dump,
+/// that they are counted, and that without the frame pointers of compiled code they do not; returns the report. `None`
+/// if there are too few samples.
+fn check_mode(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>, mode: &str) -> Option<Value> {
+    let ran = record(file, &["-F", "999", "--call-graph", mode], command);
     let pid = ran.stdout.lines().find_map(|line| line.strip_prefix("process ")).expect("its number");
     std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("the table is there");
     assert_eq!(dumped_stack(&ran.stdout), FUNCTIONS);
@@ -111,9 +121,10 @@ fn check(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>) -> Optio
     assert!(right * 100 >= all * 99 && right_without == 0, "{right} of {all}, {right_without} without frame pointers");
     let report = report(file, &[]);
     assert_balance(&report);
-    let dwarf = report.pointer("/strategies/dwarf").expect("the strategy of such recordings");
-    assert!(number(dwarf, "fp_in_jit") >= right, "{dwarf}");
-    (all >= 200).then_some(())
+    let strategies = report.get("strategies").and_then(Value::as_object).into_iter().flatten();
+    let (_, quality) = strategies.into_iter().next().expect("the strategy of such recordings");
+    assert!(number(quality, "fp_in_jit") >= right, "{quality}");
+    (all >= 200).then_some(report)
 }
 
 fn ran_export(file: &Path, options: &[&str]) -> String {
@@ -134,17 +145,23 @@ fn stacks_go_through_v8_as_v8_says() {
     });
 }
 
+/// Compiles the program for `OpenJDK`, class `Busy`; returns the directory for `-cp`.
+pub(crate) fn compile_java(dir: &Path) -> String {
+    let program = dir.join("Busy.java");
+    std::fs::write(&program, JAVA_PROGRAM).expect("a temporary file is written");
+    let compiled = ran(Command::new("javac").arg("-d").args([dir, &program]));
+    assert_eq!(compiled.status, 0, "{}", compiled.stderr);
+    dir.to_str().expect("a path in UTF-8").to_owned()
+}
+
 /// Check that stacks continue through code that `OpenJDK` compiles.
 #[test]
 fn stacks_go_through_java_as_java_says() {
     let dir = tempfile::tempdir().unwrap();
-    let (program, file) = (dir.path().join("Busy.java"), dir.path().join("java.fpprof"));
-    std::fs::write(&program, JAVA_PROGRAM).unwrap();
-    let compiled = ran(Command::new("javac").arg("-d").args([dir.path(), &program]));
-    assert_eq!(compiled.status, 0, "{}", compiled.stderr);
-    let classes = dir.path().to_str().expect("a path in UTF-8");
+    let file = dir.path().join("java.fpprof");
+    let classes = compile_java(dir.path());
     until_enough("samples of a function", |seconds| {
         let milliseconds = (2000 * seconds).to_string();
-        check(&file, &[&JAVA[..], &["-cp", classes, "Busy", &milliseconds]].concat(), by_java)
+        check(&file, &[&JAVA[..], &["-cp", &classes, "Busy", &milliseconds]].concat(), by_java)
     });
 }

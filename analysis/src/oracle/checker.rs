@@ -51,6 +51,13 @@ impl<'a> Checker<'a> {
         self.rules.find(self.modules, mapping.module?, address.wrapping_sub(mapping.bias))
     }
 
+    /// The eight bytes of a file's code before a return address: `None` if the address is not one of executable memory,
+    /// and `Some(None)` if they are not known.
+    #[must_use]
+    pub fn code_before(&self, address: u64) -> Option<Option<[u8; 8]>> {
+        self.space.code_before(self.modules, address)
+    }
+
     /// Returns and resets the counts of the samples' kernel walks, as far as strategies used them.
     pub fn take_kernel_walks(&mut self) -> KernelWalks {
         self.walker.take_kernel_walks()

@@ -3,7 +3,7 @@
 use crate::address_space::{Contents, FileIx, SpaceKey, Timeline};
 use crate::modules::ModuleTable;
 use crate::symbols::JitCodes;
-use fpprof_unwind::{Mapping, ModuleId, Space};
+use fpprof_unwind::{CALL_BYTES, Mapping, ModuleId, Modules, Space};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +32,19 @@ impl PlacedSpace {
     /// Whether there is a dump of the code compiled here, which has times.
     pub(crate) fn has_dump(&self) -> bool {
         self.compiled_by.is_some_and(|pid| self.jit_codes.is_of(pid))
+    }
+
+    /// The eight bytes of a file's code before a return address: `None` if the address is not one of executable memory,
+    /// and `Some(None)` if they are not known.
+    #[must_use]
+    pub fn code_before(&self, modules: &impl Modules, address: u64) -> Option<Option<[u8; 8]>> {
+        let lookup = address.wrapping_sub(1);
+        let mapping = self.space.find(lookup).filter(|mapping| mapping.executable)?;
+        // The unwinder looks at 16 bytes, and knows nothing if they are not all there.
+        let mut code = [0; CALL_BYTES];
+        let start = address.wrapping_sub(mapping.bias).wrapping_sub(CALL_BYTES as u64);
+        let is_read = mapping.module.is_some_and(|id| modules.code(id, start, &mut code));
+        Some(code.last_chunk().copied().filter(|_| is_read))
     }
 }
 

@@ -4,10 +4,10 @@ use super::Strategy;
 use super::item::{Copied, Holes, Item, copied, holes, is_gone, no_stack_reason, user_regs, without_stack};
 use crate::kernel_walks::KernelWalks;
 use crate::modules::{BySframe, ModuleTable};
-use fpprof_recording::model::{self, Abi, CaptureMode, CfiEnd, FpEnd, UserRegs};
+use fpprof_recording::model::{self, Abi, CaptureMode, CfiEnd, FoundBy, FpEnd, UserRegs};
 use fpprof_unwind::{
-    Arch, Chain, ChainEnd, ChainEntry, Chunk, Frame, FrameFlags, FrameSource, Job, Memory as _, Modules, Options, Regs,
-    Root, SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
+    Arch, Chain, ChainEnd, ChainEntry, Chunk, Fallback, Frame, FrameFlags, FrameSource, Job, Memory as _, Modules,
+    Options, Regs, Root, SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -159,7 +159,8 @@ impl<'a> Walker<'a> {
             let copied = if is_copied(item) { slots.next() } else { None };
             match complete_walk(item) {
                 Some(root) => {
-                    out.add(|stack| walked(item, root, stack));
+                    let fallback = self.unwinder.options().fallback;
+                    out.add(|stack| walked(item, root, fallback, stack));
                     all.append(&mut out.slots);
                 }
                 None => all.extend(copied),
@@ -258,18 +259,34 @@ fn complete_walk(item: &Item<'_>) -> Option<Root> {
     })
 }
 
-/// The stack walked by the kernel.
-fn walked(item: &Item<'_>, root: Root, out: &mut Stack) {
+/// The stack walked by the kernel; without a fallback, up to where it followed frame pointers.
+fn walked(item: &Item<'_>, root: Root, fallback: Fallback, out: &mut Stack) {
     out.stop = StopReason::Complete(root);
     if is_gone(item) {
         out.stop = StopReason::Truncated(TruncatedReason::ProcessGone);
         return;
     }
     out.frames.extend(item.sample.cfi_frames.iter().enumerate().map(|(number, frame)| {
-        let source = if number == 0 { FrameSource::Registers } else { FrameSource::Cfi };
-        let flags = FrameFlags { is_instruction: frame.is_instruction, ..FrameFlags::default() };
+        let source = match frame.found_by {
+            FoundBy::Row if number == 0 => FrameSource::Registers,
+            FoundBy::Row => FrameSource::Cfi,
+            FoundBy::FramePointer => FrameSource::FramePointer,
+            FoundBy::LastWord => FrameSource::Heuristic,
+        };
+        let fp_in_jit = frame.found_by == FoundBy::FramePointer;
+        let flags = FrameFlags { is_instruction: frame.is_instruction, fp_in_jit, ..FrameFlags::default() };
         Frame { address: frame.address, cfa: frame.cfa, source, flags }
     }));
+    if fallback == Fallback::None
+        && let Some(first) = out.frames.iter().position(|frame| frame.flags.fp_in_jit)
+    {
+        out.frames.truncate(first);
+        let Some(last) = out.frames.last_mut() else { return };
+        last.cfa = 0;
+        let is_in_file = item.space.space.find(last.lookup()).is_some_and(|mapping| mapping.module.is_some());
+        let reason = if is_in_file { TruncatedReason::NoCfi } else { TruncatedReason::NoModule };
+        out.stop = StopReason::Truncated(reason);
+    }
 }
 
 /// Unwinds by the modules' rows over at most `max_bytes` of each chunk, from the stack pointer up.

@@ -1,8 +1,8 @@
 //! Writing a sample allocates nothing once the writer has seen similar ones.
 
 use fpprof_recording::model::{
-    Abi, Arch, CaptureMode, CfiEnd, CfiFrame, Collector, FpEnd, FpFrame, Host, Meta, Sample, StackEnd, StackEndSource,
-    Target, UserRegs,
+    Abi, Arch, CaptureMode, CfiEnd, CfiFrame, Collector, FoundBy, FpEnd, FpFrame, Host, Meta, Sample, StackEnd,
+    StackEndSource, Target, UserRegs,
 };
 use fpprof_recording::{MappingRanges, RecordingWriter};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -66,6 +66,7 @@ fn samples(n_threads: u32) -> Vec<Sample> {
                     address: number % 13 + frame,
                     cfa: sp + 64 * (frame + 1),
                     is_instruction: frame == 0,
+                    found_by: FoundBy::Row,
                 })
                 .collect(),
             cfi_end: Some(CfiEnd::UndefinedRa),

@@ -57,6 +57,8 @@ enum limit {
 	GRANULE_ROWS = 16,
 	/* Marks the only row of a granule whose parts have ways of their own, in place of a rule's index. */
 	PLACE_IN_PARTS = 0xffff,
+	/* The rule of JIT-compiled code, see cfi_walk.bpf.h. */
+	RULE_JIT = 5,
 	/* Code mappings cached per CPU, a power of two. */
 	CODE_MAPPINGS = 8,
 	/* Rules cached per CPU, a power of two. */
@@ -123,7 +125,7 @@ enum limit {
 	X(CFI_END_G0, 6) \
 	/* The maps have no rule for the address. */ \
 	X(CFI_MISS_NO_RULE, 16) \
-	/* Executable memory without a file. */ \
+	/* Executable memory without a file, in a process that user space has not released (jit_processes). */ \
 	X(CFI_MISS_NO_FILE, 17) \
 	/* No executable mapping contains the address, or it could not be found. */ \
 	X(CFI_MISS_NO_MAPPING, 18) \
@@ -135,7 +137,18 @@ enum limit {
 	/* fp was saved below sp, and may be overwritten. */ \
 	X(CFI_MISS_RED_ZONE, 22) \
 	X(CFI_MISS_MAX_DEPTH, 23) \
-	X(CFI_MISS_ABI32, 24)
+	X(CFI_MISS_ABI32, 24) \
+	/* Code without call frame information, and which frame called it is not certain. */ \
+	X(CFI_MISS_NO_CALLER, 25)
+
+/* How a walk found a frame, as bits. */
+#define FPPROF_CFI_FRAME_FLAGS(X) \
+	/* The address was sampled or interrupted; it is not a return address. */ \
+	X(CFI_FRAME_INSTRUCTION, 1) \
+	/* By the frame pointer of JIT-compiled code, or of code that it had called. */ \
+	X(CFI_FRAME_BY_FP, 2) \
+	/* In the last word of the stack: the entry point. */ \
+	X(CFI_FRAME_AT_END, 4)
 
 /* How the end of a stack was determined. */
 #define FPPROF_STACK_ENDS(X) \
@@ -204,6 +217,7 @@ enum { N_GAP_CAUSES = 0 FPPROF_GAP_CAUSES(FPPROF_ONE) };
 enum event { FPPROF_EVENTS(FPPROF_ENUMERATOR) };
 enum fp_end { FPPROF_FP_ENDS(FPPROF_ENUMERATOR) };
 enum cfi_end { FPPROF_CFI_ENDS(FPPROF_ENUMERATOR) };
+enum cfi_frame_flag { FPPROF_CFI_FRAME_FLAGS(FPPROF_ENUMERATOR) };
 enum stack_end_source { FPPROF_STACK_ENDS(FPPROF_ENUMERATOR) };
 enum sample_flag { FPPROF_SAMPLE_FLAGS(FPPROF_ENUMERATOR) };
 enum collect_flag { FPPROF_COLLECT_FLAGS(FPPROF_ENUMERATOR) };
@@ -288,114 +302,7 @@ struct fp_frame {
 	__u64 frame_address;
 };
 
-/* A frame of a walk, with its CFA, a multiple of 8 (0: root); bit 0: sampled or interrupted, not a return address. */
-struct cfi_frame {
-	__u64 address;
-	__u64 cfa;
-};
-
-/* A file as the kernel identifies it: once changed or replaced it is another. Device and inode are 0 for the vDSO. */
-struct code_file {
-	__u64 inode;
-	/* Time of the last change of contents or attributes. */
-	__u64 ctime_sec;
-	__u32 ctime_nsec;
-	__u32 device;
-};
-
-/* Code that a walk had no rule for. */
-struct cfi_miss {
-	struct code_file file;
-	/* Address of the code, and its offset in the file. */
-	__u64 address;
-	__u64 offset;
-	/* The mapping that contains it. */
-	__u64 start;
-	__u64 end;
-};
-
-/*
- * Rules of some granules, each named by a key (cfi.bpf.h); key 0 is unused. User space writes them, BPF sets `used`.
- * Rows ascend, and the first starts with the granule; unused rows are copies of the last, but start at 255.
- */
-struct rule_set {
-	__u64 keys[RULE_WAYS];
-	/* Whether a walk has used the way; the sequence is incremented before and after its rows are written. */
-	struct {
-		__u32 used, sequence;
-	} ways[RULE_WAYS];
-	/* Offset in its granule where each row starts. */
-	__u8 starts[RULE_WAYS * GRANULE_ROWS];
-	/* Index of its rule in the map of rules; 0 for none. */
-	__u16 places[RULE_WAYS * GRANULE_ROWS];
-};
-
-/* A per-CPU cache of rules, in front of the shared tables: one cache line is read instead of three. */
-struct recent_rule {
-	/* Number of a file and offset in it; 0 for none. */
-	__u64 key;
-	__u64 rule;
-};
-
-/* Address range of a mapping. */
-struct code_range {
-	__u64 start;
-	__u64 end;
-};
-
-/* What a code mapping maps, as found by a walk. */
-struct code_mapping {
-	/* File offset of its start. */
-	__u64 offset;
-	struct code_file file;
-	/* Number of the file in keys; 0 for a file without rules so far. */
-	__u32 number;
-	/* enum cfi_end: why there is no file. */
-	__u32 miss;
-};
-
-/* Identity of the address space that cached mappings belong to, and of its state. */
-struct space_state {
-	__u64 mm;
-	__u64 start_boottime;
-	__u64 exec_id;
-	__u64 sequence;
-};
-
-/* State of a walk by call frame information. */
-struct cfi_walk {
-	__u64 ip;
-	__u64 sp;
-	__u64 fp;
-	/* A copy of the stack from `copy_start` up, at an offset in the segment. */
-	__u64 copy_start;
-	__u64 copy_bytes;
-	__u64 copy_at;
-	__u64 frames_at;
-	__u32 n_frames;
-	__u32 end;
-	/* ip is a return address. */
-	__u32 is_caller;
-	/* Mappings found so far; the last CODE_MAPPINGS of them are cached. */
-	__u32 n_mappings;
-	/* The current mapping. */
-	__u32 mapping;
-	__u32 pad;
-	struct space_state space;
-	/* Separate, since all ranges are searched and only one mapping is used. */
-	struct code_range ranges[CODE_MAPPINGS];
-	struct code_mapping mappings[CODE_MAPPINGS];
-	struct cfi_miss miss;
-	/* A copy of a node of the mappings' maple tree. */
-	__u64 node[MAPLE_WORDS];
-	/* Input and output of a step: not on the BPF stack, of which a program and its callees have only 512 bytes. */
-	__u64 below_cfa[2];
-	__u64 pair[2];
-	struct cfi_frame frame;
-	__u64 maple_entry;
-	__u64 maple_address;
-	__u64 maple_mapping;
-};
+#include "cfi_abi.h"
 
 /* State of a frame-pointer walk, kept off the BPF stack. */
 struct fp_walk {
@@ -567,6 +474,7 @@ struct abi {
 	struct fp_frame fp_frame;
 	struct cfi_frame cfi_frame;
 	struct cfi_miss cfi_miss;
+	struct program_run program_run;
 	struct rule_set rule_set;
 	struct cpu_control cpu_control;
 	struct gap gap;
@@ -580,6 +488,7 @@ struct abi {
 	enum gap_cause gap_cause;
 	enum fp_end fp_end;
 	enum cfi_end cfi_end;
+	enum cfi_frame_flag cfi_frame_flag;
 	enum stack_end_source stack_end_source;
 	enum sample_flag sample_flag;
 	enum collect_flag collect_flag;
@@ -589,7 +498,7 @@ struct abi {
 
 _Static_assert(sizeof(struct sample_head) == 88 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
-_Static_assert(sizeof(struct cfi_miss) == 56, "no hidden padding");
+_Static_assert(sizeof(struct cfi_miss) == 72, "no hidden padding");
 _Static_assert(sizeof(struct interrupted) == 24, "no hidden padding");
 _Static_assert(sizeof(struct open_wait) == 56 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");

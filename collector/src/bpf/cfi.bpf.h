@@ -19,6 +19,7 @@
 #include "code_mapping.bpf.h"
 #include "maps.bpf.h"
 #include "memory.bpf.h"
+#include "stack_end.bpf.h"
 
 /* A file's number, 24 bits, a bit for parts of granules, and the index of the granule or part in the file. */
 #define RULE_KEY(number, offset) ((__u64)(number) << 40 | (offset) / GRANULE_BYTES)
@@ -70,17 +71,13 @@ static __always_inline __u32 find_place(__u64 key, __u64 byte)
 	return place;
 }
 
-/* Index of the cached mapping that contains an address. */
-static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64 address)
+/* Index of the cached mapping that contains an address. Not inline, or programs would be twice as large. */
+static __noinline __u32 find_code_mapping(struct loop_context *context, __u64 address)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
-	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
+	__u32 number = CODE_MAPPINGS;
 	int i;
 
-	/* Usually the previous frame's mapping. */
-	if (address - walk->ranges[number].start < walk->ranges[number].end - walk->ranges[number].start)
-		return number;
-	number = CODE_MAPPINGS;
 #pragma unroll
 	for (i = 0; i < CODE_MAPPINGS; i++)
 		if (address - walk->ranges[i].start < walk->ranges[i].end - walk->ranges[i].start)
@@ -89,10 +86,46 @@ static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64
 		number = walk->n_mappings++ & (CODE_MAPPINGS - 1);
 		read_mapping(context, &walk->ranges[number], &walk->mappings[number],
 			     bpf_get_current_task_btf()->mm, address);
+		/* What is not code takes no room: few words of a stack are (scan_word). */
+		if (!walk->ranges[number].end)
+			walk->n_mappings--;
 	}
 	/* verifier: a value that went through a map is unknown; otherwise it would follow each number */
 	walk->mapping = number;
 	return *(volatile __u32 *)&walk->mapping & (CODE_MAPPINGS - 1);
+}
+
+static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64 address)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
+
+	/* Usually the previous frame's mapping. */
+	if (address - walk->ranges[number].start < walk->ranges[number].end - walk->ranges[number].start)
+		return number;
+	return find_code_mapping(context, address) & (CODE_MAPPINGS - 1);
+}
+
+/* The rule of executable memory without a file, unless it may be described by a jitdump. */
+static __always_inline __u32 find_jit_rule(struct cfi_walk *walk, __u64 *rule)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct program_run *released;
+
+	if (!walk->jit_state) {
+		released = bpf_map_lookup_elem(&jit_processes, &pid);
+		walk->jit_state =
+			released && released->start_boottime == walk->space.program.start_boottime &&
+					released->exec_id == walk->space.program.exec_id
+				? 1
+				: 2;
+	}
+	if (walk->jit_state != 1) {
+		walk->miss.program = walk->space.program;
+		return CFI_MISS_NO_FILE;
+	}
+	*rule = RULE_JIT;
+	return CFI_END_NONE;
 }
 
 static __always_inline __u32 find_rule(struct loop_context *context, __u64 address, __u64 *rule)
@@ -104,6 +137,8 @@ static __always_inline __u32 find_rule(struct loop_context *context, __u64 addre
 	struct recent_rule *recent;
 	__u64 offset, *known, key;
 
+	if (mapping->miss == CFI_MISS_NO_FILE)
+		return find_jit_rule(walk, rule);
 	if (mapping->miss)
 		return mapping->miss;
 	offset = address - range->start + mapping->offset;
@@ -150,9 +185,49 @@ static __always_inline int read_two(struct loop_context *context, __u64 pair[2],
 	return read_copied(context, pair, address, walk->copy_start, walk->copy_bytes, walk->copy_at);
 }
 
+static __always_inline int read_code(struct loop_context *context, __u64 *code, __u64 address)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	__u32 number = mapping_of_code(context, address - 1);
+
+	if (walk->mappings[number].miss == CFI_MISS_NO_MAPPING)
+		return 1;
+	/* User space looks at 16 bytes, and cannot say anything if they are not all in the file's code. */
+	if (walk->mappings[number].miss || address - walk->ranges[number].start < 16)
+		return -1;
+	return bpf_probe_read_user(code, sizeof(*code), (void *)(address - 8)) ? -1 : 0;
+}
+
+/* End of the current stack, 0 if unknown. */
+static __noinline __u64 end_of_stack(struct loop_context *context)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u8 source = STACK_END_UNKNOWN;
+
+	if (!walk->has_stack_end) {
+		walk->has_stack_end = 1;
+		walk->stack_end =
+			find_stack_end(context->control, task, task->mm, walk->first_sp, &source, true);
+	}
+	return walk->stack_end;
+}
+
+static long scan_iteration(__u32 iteration, void *data);
+
 #define FIND_RULE(reader, address, rule) find_rule(reader, address, rule)
 #define READ_PAIR(reader, pair, address) read_two(reader, pair, address)
+#define READ_CODE(reader, code, address) read_code(reader, code, address)
+#define STACK_END(reader) end_of_stack(reader)
+#define SCAN_WORDS(reader, n) bpf_loop(n, scan_iteration, reader, 0)
 #include "cfi_walk.bpf.h"
+
+static long scan_iteration(__u32 iteration, void *data)
+{
+	struct loop_context *context = data;
+
+	return scan_word(&context->control->cfi_walk, context, iteration);
+}
 
 static long cfi_iteration(__u32 iteration, void *data)
 {
@@ -191,6 +266,11 @@ static __always_inline __u64 append_cfi_frames(struct loop_context *context, str
 	walk->frames_at = at;
 	walk->n_frames = 0;
 	walk->is_caller = 0;
+	walk->found_by = 0;
+	walk->n_between = 0;
+	walk->jit_state = 0;
+	walk->has_stack_end = 0;
+	walk->first_sp = walk->sp;
 	begin_mappings(walk, task, mm);
 	walk->end = CFI_MISS_ABI32;
 	if (!(head->flags & SAMPLE_ABI32)) {
@@ -212,7 +292,7 @@ static __always_inline __u64 append_cfi_frames(struct loop_context *context, str
 /* Appends what user space needs to make the missed rule, and returns its size. */
 static __always_inline __u64 append_miss(struct loop_context *context, struct sample_head *head, __u64 at)
 {
-	if (head->cfi_end != CFI_MISS_NO_RULE || at > segment_room)
+	if ((head->cfi_end != CFI_MISS_NO_RULE && head->cfi_end != CFI_MISS_NO_FILE) || at > segment_room)
 		return 0;
 	/* verifier: as in write_record */
 	barrier_var(at);

@@ -168,7 +168,7 @@ static __always_inline void read_mapping(struct loop_context *context, struct co
 	if (vm_file) {
 		found->offset = COPIED(walk, vm_area_struct, vm_pgoff) * PAGE_BYTES;
 		if (!read_file(walk, found, vm_file))
-			found->miss = CFI_MISS_NO_FILE;
+			found->miss = CFI_MISS_UNREADABLE;
 	} else if (start != (__u64)mm->context.vdso) {
 		found->miss = CFI_MISS_NO_FILE;
 	}
@@ -185,13 +185,13 @@ static __always_inline void begin_mappings(struct cfi_walk *walk, struct task_st
 	__u32 sequence = has_sequence ? mm->mm_lock_seq : 0;
 
 	if (has_sequence && walk->space.mm == (__u64)mm && walk->space.sequence == sequence &&
-	    walk->space.start_boottime == task->group_leader->start_boottime &&
-	    walk->space.exec_id == task->self_exec_id)
+	    walk->space.program.start_boottime == task->group_leader->start_boottime &&
+	    walk->space.program.exec_id == task->self_exec_id)
 		return;
 	walk->space.mm = (__u64)mm;
 	walk->space.sequence = sequence;
-	walk->space.start_boottime = task->group_leader->start_boottime;
-	walk->space.exec_id = task->self_exec_id;
+	walk->space.program.start_boottime = task->group_leader->start_boottime;
+	walk->space.program.exec_id = task->self_exec_id;
 	walk->n_mappings = 0;
 	__builtin_memset(walk->ranges, 0, sizeof(walk->ranges));
 }

@@ -4,12 +4,14 @@
  * by sys/host_walk.rs.
  */
 #include <linux/types.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define ARCH_RED_ZONE_BYTES 128
 struct user_regs {
 	__u64 ip;
 };
+#define barrier_var(var)
 #include "abi.h"
 
 /* As in sys/host_walk.rs. */
@@ -22,9 +24,12 @@ struct stack_copy {
 
 struct host_walk {
 	__u32 (*find_rule)(void *context, __u64 address, __u64 *rule);
+	int (*read_code)(void *context, __u64 *code, __u64 address);
 	void *context;
 	/* The thread's stack, and the one that a signal interrupted. */
 	struct stack_copy stacks[2];
+	/* Ends of the stacks, 0 if unknown. */
+	__u64 stack_ends[2];
 };
 
 static __u32 find_host_rule(struct host_walk *input, __u64 address, __u64 *rule)
@@ -53,9 +58,35 @@ static int read_copies(struct host_walk *input, __u64 pair[2], __u64 address)
 	return read_copy(&input->stacks[0], pair, address) && read_copy(&input->stacks[1], pair, address);
 }
 
+static int read_host_code(struct host_walk *input, __u64 *code, __u64 address)
+{
+	return input->read_code(input->context, code, address);
+}
+
+static __u64 host_stack_end(struct host_walk *input, __u64 sp)
+{
+	const struct stack_copy *interrupted = &input->stacks[1];
+	bool is_interrupted = sp - interrupted->start < interrupted->bytes;
+
+	return input->stack_ends[is_interrupted];
+}
+
+static void scan_words(struct cfi_walk *walk, struct host_walk *input, __u32 n);
+
 #define FIND_RULE(reader, address, rule) find_host_rule(reader, address, rule)
 #define READ_PAIR(reader, pair, address) read_copies(reader, pair, address)
+#define READ_CODE(reader, code, address) read_host_code(reader, code, address)
+#define STACK_END(reader) host_stack_end(reader, walk->first_sp)
+#define SCAN_WORDS(reader, n) scan_words(walk, reader, n)
 #include "cfi_walk.bpf.h"
+
+static void scan_words(struct cfi_walk *walk, struct host_walk *input, __u32 n)
+{
+	__u32 i;
+
+	for (i = 0; i < n && !scan_word(walk, input, i); i++)
+		;
+}
 
 /*
  * Walks from these registers (ip, sp, fp), and returns how the walk ended (enum cfi_end). Writes up to MAX_FRAMES
@@ -64,7 +95,9 @@ static int read_copies(struct host_walk *input, __u64 pair[2], __u64 address)
 __u32 fpprof_host_walk(struct host_walk *input, const __u64 registers[3], struct cfi_frame *frames,
 		       __u32 *n_frames)
 {
-	struct cfi_walk walk = { .ip = registers[0], .sp = registers[1], .fp = registers[2] };
+	struct cfi_walk walk = {
+		.ip = registers[0], .sp = registers[1], .fp = registers[2], .first_sp = registers[1]
+	};
 	__u32 end = CFI_END_NONE, n = 0;
 
 	*n_frames = 0;

@@ -122,6 +122,18 @@ struct {
 	__type(value, __u64);
 } rules SEC(".maps");
 
+/*
+ * Programs, by the number of their process, that write no jitdump: code without a file is walked by frame pointers
+ * there, like user space would. Others are unwound by their dumps.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct program_run);
+} jit_processes SEC(".maps");
+
 /* Wakes the reader when a ring passes wakeup_bytes; contains CPU numbers. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -4,7 +4,7 @@ use super::layout::Layout;
 use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
 use crate::event::Opened;
 use crate::request::MAX_EXCLUDED;
-use crate::rules::{MAX_FILES, N_RULES, N_SETS};
+use crate::rules::{MAX_FILES, MAX_JIT_PROCESSES, N_RULES, N_SETS};
 use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
@@ -110,6 +110,7 @@ impl<'a> Programs<'a> {
             open.maps.rule_sets.set_max_entries(N_SETS)?;
             open.maps.rules.set_max_entries(N_RULES)?;
             open.maps.code_files.set_max_entries(MAX_FILES)?;
+            open.maps.jit_processes.set_max_entries(MAX_JIT_PROCESSES)?;
         }
         let takes_waits = config.waits.is_some();
         let at_switch = config.waits.is_some_and(|waits| waits.stacks_at_block);
@@ -196,6 +197,11 @@ impl<'a> Programs<'a> {
     /// The map of files with rules.
     pub(crate) fn code_files(&self) -> libbpf_rs::Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.code_files)
+    }
+
+    /// The map of processes whose JIT-compiled code is walked.
+    pub(crate) fn jit_processes(&self) -> libbpf_rs::Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.jit_processes)
     }
 
     /// The map that wakes the reader.

@@ -121,13 +121,14 @@ fn paired_sample() {
 /// walk has none and reports the code it lacked.
 #[test]
 fn walks_by_call_frame_information() {
-    let frames = [0x401_000, 0x8001, 0x402_000, 0].map(u64::to_ne_bytes).concat();
+    let frames = [0x401_000, 0x8001, 0x402_000, 2].map(u64::to_ne_bytes).concat();
     let complete = paired().set(at!(n_cfi_frames), &2u16.to_ne_bytes()).set(at!(cfi_end), &[3]);
     let mut copied = complete;
     copied.bytes.splice(HEAD..HEAD, frames.clone());
     let sample = copied.decode(true).expect("a good record");
-    let walked = [(0x401_000, 0x8000, true), (0x402_000, 0, false)];
-    let walked = walked.map(|(address, cfa, is_instruction)| CfiFrame { address, cfa, is_instruction });
+    let walked = [(0x401_000, 0x8000, true, FoundBy::Row), (0x402_000, 0, false, FoundBy::FramePointer)];
+    let walked =
+        walked.map(|(address, cfa, is_instruction, found_by)| CfiFrame { address, cfa, is_instruction, found_by });
     assert_eq!((sample.cfi_frames.as_slice(), sample.cfi_end), (&walked[..], Some(CfiEnd::ThreadStart)));
     assert_eq!((sample.stack.len(), sample.user_regs.is_some()), (13, true));
 
@@ -137,10 +138,11 @@ fn walks_by_call_frame_information() {
     assert_eq!(sample.user_regs, None);
 
     let missed = Fixture::new().set(at!(flags), &2051u16.to_ne_bytes()).set(at!(cfi_end), &[16]);
-    let missed = missed.words(&[7, 8, 9, 0x40_1000, 0x1000, 0x40_0000, 0x50_0000]);
+    let missed = missed.words(&[7, 8, 9, 0x40_1000, 0x1000, 0x40_0000, 0x50_0000, 11, 12]);
     let (mut sample, mut gaps) = (Sample::default(), Vec::new());
     let miss = decode(&missed.bytes, RING, true, &mut sample, &mut gaps).expect("a good record").expect("a miss");
     assert_eq!((miss.file.inode, miss.address, miss.offset, miss.end), (7, 0x40_1000, 0x1000, 0x50_0000));
+    assert_eq!((miss.program.start_boottime, miss.program.exec_id), (11, 12));
     assert_eq!((sample.cfi_frames.len(), sample.cfi_end), (0, Some(CfiEnd::NoRule)));
 }
 

@@ -7,8 +7,10 @@
 //! Rules are made for missed code, a function at a time, so nothing is spent on code that does not run. They belong to
 //! files, whichever process has mapped them, at any address.
 
+mod jit_processes;
 mod loader;
 mod table;
 
+pub(crate) use jit_processes::{JitProcesses, MAX_JIT_PROCESSES};
 pub(crate) use loader::{Missed, RuleLoader};
 pub(crate) use table::{MAX_FILES, N_RULES, N_SETS, RULES_BYTES, RuleTable, SETS_BYTES};

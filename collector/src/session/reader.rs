@@ -4,7 +4,7 @@ use super::balance::{LOST, OpenWaits, Written};
 use super::stack_hints::StackHints;
 use super::wait_halves::WaitHalves;
 use super::waits::{WAITS, leave_out_own};
-use crate::bpf::types::counter;
+use crate::bpf::types::{cfi_miss, counter};
 use crate::decode::{Kind, decode, kind, record_time_ns};
 use crate::error::Error;
 use crate::groups::Groups;
@@ -12,11 +12,11 @@ use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
 use crate::request::Request;
 use crate::ring::{Cursor, RingId, Rings};
-use crate::rules::{Missed, RuleLoader};
+use crate::rules::{JitProcesses, Missed, RuleLoader};
 use crate::sampled::{AtSample, FollowsSamples, describe_sampled};
 use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
 use crate::synthesis::{Follows, Resync, describe_parent};
-use fpprof_recording::model::{CaptureMode, Checkpoint, Gap, LossCause, Sample, Sideband};
+use fpprof_recording::model::{CaptureMode, CfiEnd, Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -50,6 +50,8 @@ pub(super) struct Reader<W> {
     pub(super) rule_loader: Option<RuleLoader>,
     /// Walks that missed a rule.
     n_missed: u64,
+    /// Releases JIT-compiled code for such walks, in the same modes.
+    jit_processes: Option<JitProcesses>,
     pub(super) wait_halves: WaitHalves,
     /// Waits whose stacks were never read: the thread had continued before.
     woken: BTreeMap<RingId, u64>,
@@ -70,11 +72,12 @@ pub(super) struct Parts<W> {
     pub(super) modules: Modules,
     pub(super) stack_hints: StackHints,
     pub(super) rule_loader: Option<RuleLoader>,
+    pub(super) jit_processes: Option<JitProcesses>,
 }
 
 impl<W: Write> Reader<W> {
     pub(super) fn new(parts: Parts<W>, request: &Request) -> Self {
-        let Parts { writer, sideband, rings, tracker, modules, stack_hints, rule_loader } = parts;
+        let Parts { writer, sideband, rings, tracker, modules, stack_hints, rule_loader, jit_processes } = parts;
         Self {
             writer,
             sideband,
@@ -94,6 +97,7 @@ impl<W: Write> Reader<W> {
             stack_hints,
             rule_loader,
             n_missed: 0,
+            jit_processes,
             wait_halves: WaitHalves::default(),
             woken: BTreeMap::new(),
             process_events: Vec::new(),
@@ -156,8 +160,9 @@ impl<W: Write> Reader<W> {
     }
 
     fn keep(&mut self, event: Sideband) {
-        if let (Sideband::Mmap(mmap), Some(rule_loader)) = (&event, &mut self.rule_loader) {
-            rule_loader.mapped(mmap);
+        if let Sideband::Mmap(mmap) = &event {
+            self.rule_loader.iter_mut().for_each(|rule_loader| rule_loader.mapped(mmap));
+            self.jit_processes.iter_mut().for_each(|processes| processes.mapped(mmap));
         }
         note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, event));
     }
@@ -194,10 +199,7 @@ impl<W: Write> Reader<W> {
             // Cannot happen; what follows cannot be decoded. All of it counts as dropped.
             return cursor.skip_all();
         };
-        if let (Some(miss), Some(rule_loader)) = (miss, &self.rule_loader) {
-            rule_loader.request(Missed::new(&self.sample, &miss));
-            self.n_missed += 1;
-        }
+        miss.into_iter().for_each(|miss| self.resolve(&miss));
         self.ring_bytes += record_bytes as u64;
         if !self.sample.stack.is_empty() && self.sample.stack_end.is_none() {
             self.stack_hints.find_end(&mut self.sample, start_boottime);
@@ -212,6 +214,21 @@ impl<W: Write> Reader<W> {
             note(&mut self.write_failed, self.writer.gap(&gap));
         }
         self.rings.advance(cursor, record_bytes);
+    }
+
+    /// Provides what the current sample's walk was given up for, so that the next ones go on.
+    fn resolve(&mut self, miss: &cfi_miss) {
+        let is_resolved = match (self.sample.cfi_end, &mut self.jit_processes, &self.rule_loader) {
+            (Some(CfiEnd::NoFile), Some(processes), _) => processes.missed(self.sample.pid, &miss.program),
+            (_, _, Some(rule_loader)) => {
+                rule_loader.request(Missed::new(&self.sample, miss));
+                true
+            }
+            _ => false,
+        };
+        if is_resolved {
+            self.n_missed += 1;
+        }
     }
 
     /// Counts a wait that has a length but no stacks.

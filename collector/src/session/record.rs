@@ -19,7 +19,7 @@ use crate::privileges;
 use crate::proc::{Written, process_of, processes, written};
 use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
-use crate::rules::{RULES_BYTES, RuleLoader, RuleTable, SETS_BYTES};
+use crate::rules::{JitProcesses, RULES_BYTES, RuleLoader, RuleTable, SETS_BYTES};
 use crate::sideband::{SidebandSource, Tracker};
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{
@@ -94,6 +94,7 @@ impl Loaded<'_> {
             modules: Modules::new(self.open_files.limit(), &request.parser)?,
             stack_hints: self.stack_hints,
             rule_loader: rule_loader(request, &programs)?,
+            jit_processes: jit_processes(request, &programs)?,
         };
         let mut reader = Reader::new(parts, request);
         reader.switching = request.off_cpu.and_then(|_| switching_code());
@@ -124,13 +125,22 @@ impl Loaded<'_> {
 
 /// Starts the rule loader, in the mode that walks by call frame information.
 fn rule_loader(request: &Request, programs: &Programs<'_>) -> Result<Option<RuleLoader>, Error> {
-    if !matches!(request.mode, CaptureMode::Cfi { .. }) {
+    if !walks_by_cfi(request) {
         return Ok(None);
     }
     let (sets, rules) = programs.map_rules(SETS_BYTES, RULES_BYTES).map_err(Error::bpf_setup("mapping the rules"))?;
     let files = programs.code_files().map_err(Error::bpf)?;
     let rule_loader = RuleLoader::start(RuleTable::new(sets, rules), files, Arc::clone(&request.parser));
     rule_loader.map(Some).map_err(Error::system("starting a thread"))
+}
+
+/// The processes whose JIT-compiled code the kernel walks, in the same mode.
+fn jit_processes(request: &Request, programs: &Programs<'_>) -> Result<Option<JitProcesses>, Error> {
+    walks_by_cfi(request).then(|| programs.jit_processes().map(JitProcesses::new).map_err(Error::bpf)).transpose()
+}
+
+fn walks_by_cfi(request: &Request) -> bool {
+    matches!(request.mode, CaptureMode::Cfi { .. })
 }
 
 /// Acquires the target; a command does not run yet.

@@ -24,7 +24,7 @@ pub(crate) use bpf::{
 };
 pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
-pub(crate) use host_walk::host_walk;
+pub(crate) use host_walk::{HostCode, host_walk};
 pub use names::resolve_without_plugins;
 pub(crate) use perf::{Count, PerfEvent};
 pub(crate) use perf_ring::PerfRing;

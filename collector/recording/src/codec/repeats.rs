@@ -10,7 +10,7 @@
 
 use super::chains::ChainNumbers;
 use super::varint::{Cursor, put, put_delta};
-use crate::model::Sample;
+use crate::model::{CfiFrame, Sample};
 
 /// A block is closed when what its rows are recognised by has this many words.
 const MAX_KEY_WORDS: usize = 1 << 21;
@@ -120,7 +120,8 @@ fn put_key(sample: &Sample, key: &mut Vec<u64>) {
     key.extend(lens.into_iter().chain(ids).chain([cpu_lost, flags, fp_end, cfi_end]));
     key.extend(sample.stack_end.map_or([0, 0], |end| [end.source as u64 + 1, end.address]));
     key.extend(sample.user_fp.iter().flat_map(|frame| [frame.address, frame.frame_address]));
-    key.extend(sample.cfi_frames.iter().flat_map(|frame| [frame.address, frame.cfa, u64::from(frame.is_instruction)]));
+    let how = |frame: &CfiFrame| (frame.found_by as u64) << 1 | u64::from(frame.is_instruction);
+    key.extend(sample.cfi_frames.iter().flat_map(|frame| [frame.address, frame.cfa, how(frame)]));
     key.extend(&sample.kernel);
     if let Some(regs) = &sample.user_regs {
         key.push(regs.abi as u64);

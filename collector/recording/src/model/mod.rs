@@ -17,7 +17,7 @@ pub(crate) use machine::Machine;
 pub use machine::{Arch, MAX_REGISTERS};
 pub use meta::{CaptureMode, Collector, Event, Host, KernelSymbol, Measure, Meta, NotCounted, Sampling, Target};
 pub use sample::{
-    Abi, CfiEnd, CfiFrame, ChunkHole, FpEnd, FpFrame, Interrupted, NO_PROCESS, Sample, StackEnd, StackEndSource,
-    UserRegs,
+    Abi, CfiEnd, CfiFrame, ChunkHole, FoundBy, FpEnd, FpFrame, Interrupted, NO_PROCESS, Sample, StackEnd,
+    StackEndSource, UserRegs,
 };
 pub use sideband::{BuildId, Cgroup, Comm, Exit, FileIdentity, Fork, KERNEL_SYMBOLS_PATH, Mmap, ModuleBytes, Sideband};

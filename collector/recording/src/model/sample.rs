@@ -264,6 +264,29 @@ pub struct CfiFrame {
     /// Whether [`Self::address`] is an instruction, sampled or interrupted by a signal, and not a return address. True
     /// for the first frame.
     pub is_instruction: bool,
+    /// How it was found; by a row for the first frame.
+    pub found_by: FoundBy,
+}
+
+/// How a walk by call frame information found a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FoundBy {
+    /// By a row of call frame information, or by the registers of the sample or of a signal frame.
+    #[default]
+    Row,
+    /// By the frame pointer of JIT-compiled code, or of code without rows that such code had called.
+    FramePointer,
+    /// By its place, the last word of the stack: the entry point, which called code without rows.
+    LastWord,
+}
+
+impl FoundBy {
+    /// All values, indexed by their number in a recording.
+    pub(crate) const ALL: [Self; 3] = [Self::Row, Self::FramePointer, Self::LastWord];
+
+    pub(crate) const fn number(self) -> u64 {
+        self as u64
+    }
 }
 
 /// How the kernel's walk by call frame information ended, or why it was given up; then its frames are discarded.
@@ -284,12 +307,11 @@ pub enum CfiEnd {
     G0,
     /// Given up: the maps have no rule for the address yet.
     NoRule,
-    /// Given up: executable memory without a file.
+    /// Given up: executable memory without a file, of a process that may describe it in a jitdump.
     NoFile,
     /// Given up: the address is not in an executable mapping.
     NoMapping,
-    /// Given up: the frame needs more than the instruction, stack and frame pointers (expressions), or has no call
-    /// frame information.
+    /// Given up: the frame needs more than the instruction, stack and frame pointers (expressions).
     OtherRegisters,
     /// Given up: stack memory could not be read.
     Unreadable,
@@ -301,11 +323,13 @@ pub enum CfiEnd {
     MaxDepth,
     /// Given up: 32-bit code.
     Abi32,
+    /// Given up: the code has no call frame information, and which frame called it is not certain.
+    NoCaller,
 }
 
 impl CfiEnd {
     /// All values, indexed by their number in a recording: new ones are appended.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::UndefinedRa,
         Self::Start,
         Self::ThreadStart,
@@ -321,6 +345,7 @@ impl CfiEnd {
         Self::RedZone,
         Self::MaxDepth,
         Self::Abi32,
+        Self::NoCaller,
     ];
 
     /// Whether the walk reached the outermost frame.
@@ -351,6 +376,7 @@ impl CfiEnd {
             Self::RedZone => "red_zone",
             Self::MaxDepth => "max_depth",
             Self::Abi32 => "abi32",
+            Self::NoCaller => "no_caller",
         }
     }
 }

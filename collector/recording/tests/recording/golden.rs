@@ -3,8 +3,8 @@
 use crate::layout;
 use crate::values::{aarch64_meta, end, fixed_gap, fixed_sample, meta, on_aarch64};
 use fpprof_recording::model::{
-    BuildId, CfiEnd, CfiFrame, Cgroup, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap,
-    Interrupted, Meta, Mmap, ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
+    BuildId, CfiEnd, CfiFrame, Cgroup, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FoundBy, FpEnd, FpFrame,
+    Gap, Interrupted, Meta, Mmap, ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
 };
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use std::io::Cursor;
@@ -122,7 +122,7 @@ fn samples_with_walks() -> Vec<Sample> {
         let last = addresses.len().saturating_sub(1);
         let frame = |(n, &address): (usize, &u64)| {
             let cfa = if n == last { 0 } else { cfa + 48 * n as u64 };
-            CfiFrame { address, cfa, is_instruction: n == 0 }
+            CfiFrame { address, cfa, is_instruction: n == 0, found_by: FoundBy::Row }
         };
         let cfi_frames = addresses.iter().enumerate().map(frame).collect();
         let sample = Sample { user_regs: None, stack: vec![], user_fp: vec![], ..fixed_sample(number) };
@@ -139,18 +139,23 @@ fn samples_with_walks() -> Vec<Sample> {
 }
 
 /// Samples that versions before 9 could not represent: a walk through two signal frames, from an alternate stack to one
-/// below it and on in the same stack.
+/// below it and on in the same stack, with frames found by frame pointers and by the end of the stack.
 fn samples_with_signals() -> Vec<Sample> {
     let mut samples = samples_with_walks();
     samples.truncate(3);
     let cfas = [0x7ffd_0000_1010, 0x7ffc_0000_2000, 0x7ffc_0000_2040, 0x7ffc_0000_3000, 0];
-    let frame =
-        |(n, cfa): (u64, u64)| CfiFrame { address: 0x5555_0000_1000 + n, cfa, is_instruction: n != 1 && n != 3 };
+    let found_by = [FoundBy::Row, FoundBy::FramePointer, FoundBy::Row, FoundBy::FramePointer, FoundBy::LastWord];
+    let frame = |((n, cfa), found_by): ((u64, u64), FoundBy)| CfiFrame {
+        address: 0x5555_0000_1000 + n,
+        cfa,
+        is_instruction: n == 0 || n == 2,
+        found_by,
+    };
     for (sample, time) in samples.iter_mut().zip(33..) {
         sample.time_ns = fixed_sample(time).time_ns;
     }
     if let Some(sample) = samples.get_mut(2) {
-        sample.cfi_frames = (0..).zip(cfas).map(frame).collect();
+        sample.cfi_frames = (0..).zip(cfas).zip(found_by).map(frame).collect();
     }
     samples
 }

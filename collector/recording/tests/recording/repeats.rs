@@ -3,8 +3,8 @@
 use crate::layout;
 use crate::values::{end, fixed_sample, meta};
 use fpprof_recording::model::{
-    CaptureMode, CfiEnd, CfiFrame, Cgroup, Checkpoint, Comm, Event, Exit, Fork, FpFrame, Measure, Meta, Mmap, Sample,
-    Sampling, Sideband,
+    CaptureMode, CfiEnd, CfiFrame, Cgroup, Checkpoint, Comm, Event, Exit, Fork, FoundBy, FpFrame, Measure, Meta, Mmap,
+    Sample, Sampling, Sideband,
 };
 use fpprof_recording::{Damage, Recording, RecordingWriter, Tally};
 use proptest::prelude::*;
@@ -27,7 +27,13 @@ fn aggregated_meta() -> Meta {
 
 /// One of a few stacks in one of a few threads.
 fn walked(stack: u64, tid: u32) -> Sample {
-    let frame = |n: u64| CfiFrame { address: 0x5555_0000_1000 + n * stack, cfa: 16 + n * 16, is_instruction: n == 0 };
+    let found_by = |n: u64| if n * stack % 2 == 1 { FoundBy::FramePointer } else { FoundBy::Row };
+    let frame = |n: u64| CfiFrame {
+        address: 0x5555_0000_1000 + n * stack,
+        cfa: 16 + n * 16,
+        is_instruction: n == 0,
+        found_by: found_by(n),
+    };
     Sample {
         pid: tid / 10 * 10,
         tid,

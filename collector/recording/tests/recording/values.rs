@@ -2,7 +2,7 @@
 
 use fpprof_recording::model::{
     Abi, Arch, BuildId, CaptureMode, CfiEnd, CfiFrame, Cgroup, ChunkHole, Collector, Comm, CpuCounters, End, EndReason,
-    Event, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, Interrupted, LossCause, Measure, Meta, Mmap,
+    Event, Exit, FileIdentity, Fork, FoundBy, FpEnd, FpFrame, Gap, Host, Interrupted, LossCause, Measure, Meta, Mmap,
     ModuleBytes, OwnCost, Sample, Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, Uncounted,
     UserRegs,
 };
@@ -166,22 +166,25 @@ fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sampl
 /// A walk by call frame information: CFAs ascend except after some interrupted frames, and that of the last frame may be
 /// 0. There are few frames of few sizes, so that the same ones occur at several depths.
 fn walk() -> impl Strategy<Value = (Vec<CfiFrame>, Option<CfiEnd>)> {
-    let sizes = prop_oneof![8 => (1u64..4).prop_map(|words| words * 8), 1 => 1..u64::MAX / 16];
-    let frames = prop::collection::vec((word(), sizes, prop::bool::weighted(0.1), any::<bool>()), 0..6);
+    let sizes =
+        prop_oneof![8 => (1u64..4).prop_map(|words| words * 8), 1 => (1..u64::MAX / 128).prop_map(|words| words * 8)];
+    let found_by = prop::sample::select(vec![FoundBy::Row, FoundBy::FramePointer, FoundBy::LastWord]);
+    let frames = prop::collection::vec((word(), sizes, prop::bool::weighted(0.1), any::<bool>(), found_by), 0..6);
     let end = prop::sample::select(CfiEnd::ALL.to_vec());
     (1..u64::MAX / 2, frames, any::<bool>(), end).prop_map(|(mut cfa, frames, is_whole, end)| {
         let mut frames: Vec<CfiFrame> = frames
             .into_iter()
-            .map(|(address, size, is_instruction, descends)| {
-                cfa = if is_instruction && descends { cfa.wrapping_sub(size).max(1) } else { cfa.wrapping_add(size) };
-                CfiFrame { address, cfa, is_instruction }
+            .map(|(address, size, is_instruction, descends, found_by)| {
+                let below = cfa.checked_sub(size).filter(|&below| is_instruction && descends && below > 0);
+                cfa = below.unwrap_or_else(|| cfa.wrapping_add(size));
+                CfiFrame { address, cfa, is_instruction, found_by }
             })
             .collect();
         if let Some(last) = frames.last_mut().filter(|_| is_whole) {
             last.cfa = 0;
         }
         if let Some(leaf) = frames.first_mut() {
-            leaf.is_instruction = true;
+            (leaf.is_instruction, leaf.found_by) = (true, FoundBy::Row);
         }
         (frames, Some(end))
     })

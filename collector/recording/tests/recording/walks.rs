@@ -2,7 +2,7 @@
 
 use crate::layout;
 use crate::values::{fixed_sample, meta};
-use fpprof_recording::model::{CaptureMode, CfiEnd, CfiFrame, Meta, Sample};
+use fpprof_recording::model::{CaptureMode, CfiEnd, CfiFrame, FoundBy, Meta, Sample};
 use fpprof_recording::{Damage, Error, MAX_CFI_FRAMES, Recording, RecordingWriter};
 use std::io::Cursor;
 
@@ -13,7 +13,8 @@ const SP: u64 = 0x7ffd_0000_1000;
 fn walked(number: u64, n_frames: u64, leaf_cfa: u64) -> Sample {
     let frame = |n: u64| {
         let cfa = if n + 1 == n_frames { 0 } else { leaf_cfa + n * (n + 5) * 8 };
-        CfiFrame { address: 0x5555_0000_1000 + n * 0x123, cfa, is_instruction: n == 0 }
+        let found_by = if n % 5 == 1 { FoundBy::FramePointer } else { FoundBy::Row };
+        CfiFrame { address: 0x5555_0000_1000 + n * 0x123, cfa, is_instruction: n == 0, found_by }
     };
     Sample {
         cfi_frames: (0..n_frames).map(frame).collect(),
@@ -167,7 +168,7 @@ fn corrupt_columns_are_refused() {
         read.len()
     };
     let walk = |start: &[u8], rest: &[u8]| read_of([start, leaf_cfa, rest].concat());
-    assert_eq!(walk(&[0, 15, 1], &[1, 2, 2, 15]), 0, "no such end");
+    assert_eq!(walk(&[0, 16, 1], &[1, 2, 2, 15]), 0, "no such end");
     assert_eq!(walk(&[0, 2, 2], &[1, 2, 2, 15]), 0, "no chain yet");
     assert_eq!(read_of(vec![0, 2, 1, 0, 1, 2, 2, 15]), 0, "callers of an outermost frame");
     assert_eq!(read_of(vec![0, 2, 1, 95, 1, 2, 2, 15]), 0, "a CFA of 0 by a size");

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The part of abi.h that concerns walks by call frame information. */
+#ifndef FPPROF_CFI_ABI_H
+#define FPPROF_CFI_ABI_H
+
+/* A frame of a walk, with its CFA, a multiple of 8 (0: root), and enum cfi_frame_flag. */
+struct cfi_frame {
+	__u64 address;
+	__u64 cfa;
+};
+
+/* A file as the kernel identifies it: once changed or replaced it is another. Device and inode are 0 for the vDSO. */
+struct code_file {
+	__u64 inode;
+	/* Time of the last change of contents or attributes. */
+	__u64 ctime_sec;
+	__u32 ctime_nsec;
+	__u32 device;
+};
+
+/* A program as run by a process, see struct space_state: of another program, or another process, one field differs. */
+struct program_run {
+	__u64 start_boottime;
+	__u64 exec_id;
+};
+
+/* Code that a walk had no rule for, or with CFI_MISS_NO_FILE only the program. */
+struct cfi_miss {
+	struct code_file file;
+	/* Address of the code, and its offset in the file. */
+	__u64 address;
+	__u64 offset;
+	/* The mapping that contains it. */
+	__u64 start;
+	__u64 end;
+	struct program_run program;
+};
+
+/*
+ * Rules of some granules, each named by a key (cfi.bpf.h); key 0 is unused. User space writes them, BPF sets `used`.
+ * Rows ascend, and the first starts with the granule; unused rows are copies of the last, but start at 255.
+ */
+struct rule_set {
+	__u64 keys[RULE_WAYS];
+	/* Whether a walk has used the way; the sequence is incremented before and after its rows are written. */
+	struct {
+		__u32 used, sequence;
+	} ways[RULE_WAYS];
+	/* Offset in its granule where each row starts. */
+	__u8 starts[RULE_WAYS * GRANULE_ROWS];
+	/* Index of its rule in the map of rules; 0 for none. */
+	__u16 places[RULE_WAYS * GRANULE_ROWS];
+};
+
+/* A per-CPU cache of rules, in front of the shared tables: one cache line is read instead of three. */
+struct recent_rule {
+	/* Number of a file and offset in it; 0 for none. */
+	__u64 key;
+	__u64 rule;
+};
+
+/* Address range of a mapping. */
+struct code_range {
+	__u64 start;
+	__u64 end;
+};
+
+/* What a code mapping maps, as found by a walk. */
+struct code_mapping {
+	/* File offset of its start. */
+	__u64 offset;
+	struct code_file file;
+	/* Number of the file in keys; 0 for a file without rules so far. */
+	__u32 number;
+	/* enum cfi_end: why there is no file. */
+	__u32 miss;
+};
+
+/* Identity of the address space that cached mappings belong to, and of its state. */
+struct space_state {
+	__u64 mm;
+	struct program_run program;
+	__u64 sequence;
+};
+
+/* State of a walk by call frame information. */
+struct cfi_walk {
+	__u64 ip;
+	__u64 sp;
+	__u64 fp;
+	/* A copy of the stack from `copy_start` up, at an offset in the segment. */
+	__u64 copy_start;
+	__u64 copy_bytes;
+	__u64 copy_at;
+	__u64 frames_at;
+	__u32 n_frames;
+	__u32 end;
+	/* ip is a return address. */
+	__u32 is_caller;
+	/* enum cfi_frame_flag: how the frame was found, if not by a rule. */
+	__u32 found_by;
+	/* Frames without rows, of which it is not known yet whether JIT-compiled code has called them. */
+	__u32 n_between;
+	/* Whether frame pointers are followed in executable memory without a file: 0 not known yet, 1 yes, 2 no. */
+	__u32 jit_state;
+	/* Mappings found so far; the last CODE_MAPPINGS of them are cached. */
+	__u32 n_mappings;
+	/* The current mapping. */
+	__u32 mapping;
+	__u32 has_stack_end;
+	/* sp of the innermost frame on the current stack, which a signal may have interrupted, and that stack's end. */
+	__u64 first_sp;
+	__u64 stack_end;
+	/* Of the words between sp and the end of the stack, those that can be return addresses: how many, and the last. */
+	__u32 n_found;
+	__u32 found_at;
+	__u64 return_address;
+	struct space_state space;
+	/* Separate, since all ranges are searched and only one mapping is used. */
+	struct code_range ranges[CODE_MAPPINGS];
+	struct code_mapping mappings[CODE_MAPPINGS];
+	struct cfi_miss miss;
+	/* A copy of a node of the mappings' maple tree. */
+	__u64 node[MAPLE_WORDS];
+	/* Input and output of a step: not on the BPF stack, of which a program and its callees have only 512 bytes. */
+	__u64 below_cfa[2];
+	__u64 pair[2];
+	struct cfi_frame frame;
+	__u64 maple_entry;
+	__u64 maple_address;
+	__u64 maple_mapping;
+};
+
+#endif
