@@ -71,13 +71,17 @@ static __always_inline __u32 find_place(__u64 key, __u64 byte)
 	return place;
 }
 
-/* Index of the cached mapping that contains an address. Not inline, or programs would be twice as large. */
-static __noinline __u32 find_code_mapping(struct loop_context *context, __u64 address)
+/* Index of the cached mapping that contains an address. */
+static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64 address)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
-	__u32 number = CODE_MAPPINGS;
+	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
 	int i;
 
+	/* Usually the previous frame's mapping. */
+	if (address - walk->ranges[number].start < walk->ranges[number].end - walk->ranges[number].start)
+		return number;
+	number = CODE_MAPPINGS;
 #pragma unroll
 	for (i = 0; i < CODE_MAPPINGS; i++)
 		if (address - walk->ranges[i].start < walk->ranges[i].end - walk->ranges[i].start)
@@ -93,17 +97,6 @@ static __noinline __u32 find_code_mapping(struct loop_context *context, __u64 ad
 	/* verifier: a value that went through a map is unknown; otherwise it would follow each number */
 	walk->mapping = number;
 	return *(volatile __u32 *)&walk->mapping & (CODE_MAPPINGS - 1);
-}
-
-static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64 address)
-{
-	struct cfi_walk *walk = &context->control->cfi_walk;
-	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
-
-	/* Usually the previous frame's mapping. */
-	if (address - walk->ranges[number].start < walk->ranges[number].end - walk->ranges[number].start)
-		return number;
-	return find_code_mapping(context, address) & (CODE_MAPPINGS - 1);
 }
 
 /* The rule of executable memory without a file, unless it may be described by a jitdump. */
@@ -188,7 +181,7 @@ static __always_inline int read_two(struct loop_context *context, __u64 pair[2],
 static __always_inline int read_code(struct loop_context *context, __u64 *code, __u64 address)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
-	__u32 number = mapping_of_code(context, address - 1);
+	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
 
 	if (walk->mappings[number].miss == CFI_MISS_NO_MAPPING)
 		return 1;
@@ -198,28 +191,10 @@ static __always_inline int read_code(struct loop_context *context, __u64 *code, 
 	return bpf_probe_read_user(code, sizeof(*code), (void *)(address - 8)) ? -1 : 0;
 }
 
-/* End of the current stack, 0 if unknown. */
-static __noinline __u64 end_of_stack(struct loop_context *context)
-{
-	struct cfi_walk *walk = &context->control->cfi_walk;
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u8 source = STACK_END_UNKNOWN;
-
-	if (!walk->has_stack_end) {
-		walk->has_stack_end = 1;
-		walk->stack_end =
-			find_stack_end(context->control, task, task->mm, walk->first_sp, &source, true);
-	}
-	return walk->stack_end;
-}
-
-static long scan_iteration(__u32 iteration, void *data);
-
 #define FIND_RULE(reader, address, rule) find_rule(reader, address, rule)
 #define READ_PAIR(reader, pair, address) read_two(reader, pair, address)
 #define READ_CODE(reader, code, address) read_code(reader, code, address)
-#define STACK_END(reader) end_of_stack(reader)
-#define SCAN_WORDS(reader, n) bpf_loop(n, scan_iteration, reader, 0)
+#define FIND_MAPPING(reader, address) mapping_of_code(reader, address)
 #include "cfi_walk.bpf.h"
 
 static long scan_iteration(__u32 iteration, void *data)
@@ -235,6 +210,8 @@ static long cfi_iteration(__u32 iteration, void *data)
 	struct cfi_walk *walk = &context->control->cfi_walk;
 	__u64 at = walk->frames_at + walk->n_frames * sizeof(walk->frame);
 
+	if (walk->n_frames >= MAX_FRAMES)
+		return 1;
 	walk->end = cfi_step(walk, context);
 	if (walk->end >= CFI_MISS_NO_RULE)
 		return 1;
@@ -244,6 +221,39 @@ static long cfi_iteration(__u32 iteration, void *data)
 	*(struct cfi_frame *)(context->segment + at) = walk->frame;
 	walk->n_frames++;
 	return walk->end != CFI_END_NONE;
+}
+
+/* Stores the end of the current stack. Not inline, or the verifier would follow each way to find it to the end. */
+static __noinline void store_stack_end(struct loop_context *context)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u8 source;
+
+	walk->stack_end = find_stack_end(context->control, task, task->mm, walk->first_sp, &source, true);
+	walk->has_stack_end = 1;
+}
+
+/* Walks to the end, and provides once what a step needs. */
+static __always_inline void walk_rounds(struct loop_context *context)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	int i;
+
+	/* verifier: more rounds are too many for it (seen on 6.18) */
+	for (i = 0; i < CFI_ROUNDS; i++) {
+		walk->end = CFI_END_NONE;
+		bpf_loop(MAX_FRAMES, cfi_iteration, context, 0);
+		if (walk->end < CFI_NEEDS_END)
+			break;
+		store_stack_end(context);
+		begin_scan(walk);
+		bpf_loop(n_words(walk), scan_iteration, context, 0);
+	}
+	if (walk->end >= CFI_NEEDS_END)
+		walk->end = CFI_MISS_NO_CALLER;
+	else if (walk->end == CFI_END_NONE)
+		walk->end = CFI_MISS_MAX_DEPTH;
 }
 
 /*
@@ -270,15 +280,12 @@ static __always_inline __u64 append_cfi_frames(struct loop_context *context, str
 	walk->n_between = 0;
 	walk->jit_state = 0;
 	walk->has_stack_end = 0;
+	walk->is_scanned = 0;
 	walk->first_sp = walk->sp;
 	begin_mappings(walk, task, mm);
 	walk->end = CFI_MISS_ABI32;
-	if (!(head->flags & SAMPLE_ABI32)) {
-		walk->end = CFI_END_NONE;
-		bpf_loop(MAX_FRAMES, cfi_iteration, context, 0);
-		if (walk->end == CFI_END_NONE)
-			walk->end = CFI_MISS_MAX_DEPTH;
-	}
+	if (!(head->flags & SAMPLE_ABI32))
+		walk_rounds(context);
 	head->cfi_end = walk->end;
 	if (walk->end >= CFI_MISS_NO_RULE)
 		return 0;

@@ -108,6 +108,7 @@ struct cfi_walk {
 	/* The current mapping. */
 	__u32 mapping;
 	__u32 has_stack_end;
+	__u32 is_scanned;
 	/* sp of the innermost frame on the current stack, which a signal may have interrupted, and that stack's end. */
 	__u64 first_sp;
 	__u64 stack_end;

@@ -8,11 +8,12 @@
  *     two words of the program at address; 0 if they could be read
  *   int READ_CODE(reader, __u64 *code, __u64 address)
  *     the eight bytes of a file's code before a return address: 0 if they could be read, 1 if the address is not one of
- *     executable memory, else -1
- *   __u64 STACK_END(reader)
- *     first address above the stack that contains walk->first_sp, 0 if unknown
- *   void SCAN_WORDS(reader, __u32 n)
- *     calls scan_word for 0 to n - 1
+ *     executable memory, else -1. In the kernel, the mapping must have been found before.
+ *   void FIND_MAPPING(reader, __u64 address)
+ *     finds it
+ *
+ * A step may also return CFI_NEEDS_END; the caller provides that, and repeats the step. Calls from within the step
+ * would take more stack than BPF programs have (seen on 6.1).
  *
  * Rules are those of unwind/src/rule.rs (x86-64): how ip, sp and fp of the caller are found.
  *
@@ -52,6 +53,13 @@
 /* MAX_START_BYTES in unwind/src/unwinder/outermost.rs, and MAX_ARGUMENT_BYTES in unwind/src/memory.rs. */
 #define MAX_START_BYTES 512
 #define MAX_ARGUMENT_BYTES (1 << 19)
+/*
+ * The first address above the stack that contains walk->first_sp is needed, in walk->stack_end, 0 if unknown; and calls
+ * of scan_word for the first n_words(walk) words from sp up.
+ */
+#define CFI_NEEDS_END 254
+/* A walk is continued once. */
+#define CFI_ROUNDS 2
 /* Offsets in struct ucontext, arch/x86/include/uapi/asm/{ucontext,sigcontext}.h; ip follows sp, and fp follows rsi. */
 #define UCONTEXT_RSI 112
 #define UCONTEXT_SP 160
@@ -85,12 +93,13 @@ static __always_inline bool ends_with_call(__u64 code)
  */
 static __always_inline __u32 frame_pointer_step(struct cfi_walk *walk, void *reader)
 {
-	__u64 fp = walk->fp, end = STACK_END(reader);
+	__u64 fp = walk->fp, end = walk->stack_end;
 
 	if (fp < walk->sp || (fp & 7) || fp > end || end - fp < 16)
 		return CFI_MISS_NO_CALLER;
 	if (READ_PAIR(reader, walk->pair, fp))
 		return CFI_MISS_UNREADABLE;
+	walk->is_scanned = 0;
 	walk->frame.cfa |= fp + 16;
 	walk->sp = fp + 16;
 	walk->fp = walk->pair[0];
@@ -100,13 +109,31 @@ static __always_inline __u32 frame_pointer_step(struct cfi_walk *walk, void *rea
 	return CFI_END_NONE;
 }
 
+/* The words from sp to the end of the stack, if it is near. */
+static __always_inline __u32 n_words(struct cfi_walk *walk)
+{
+	__u64 bytes = walk->stack_end - walk->sp;
+
+	return bytes <= MAX_START_BYTES ? bytes / 8 : 0;
+}
+
+/* Prepares calls of scan_word. */
+static __always_inline void begin_scan(struct cfi_walk *walk)
+{
+	walk->n_found = 0;
+	walk->found_at = 0;
+	walk->is_scanned = 1;
+}
+
 /* Notes whether the nth word from sp up can be a return address; non-zero if that is not known. */
 static __always_inline long scan_word(struct cfi_walk *walk, void *reader, __u32 n)
 {
 	int is_unread = READ_PAIR(reader, walk->below_cfa, walk->sp + n * 8ULL - 8);
 
-	if (!is_unread)
+	if (!is_unread) {
+		FIND_MAPPING(reader, walk->below_cfa[1] - 1);
 		is_unread = READ_CODE(reader, &walk->pair[0], walk->below_cfa[1]);
+	}
 	if (is_unread < 0 || (!is_unread && ends_with_call(walk->pair[0]))) {
 		walk->return_address = walk->below_cfa[1];
 		walk->found_at = n;
@@ -122,19 +149,21 @@ static __always_inline long scan_word(struct cfi_walk *walk, void *reader, __u32
  * The caller of a frame without rows just below the end of its stack, as in unwind/src/unwinder/outermost.rs: the entry
  * point has none, and is that of another frame if only the last word can be a return address.
  */
-static __always_inline __u32 start_step(struct cfi_walk *walk, void *reader, __u64 rule, __u64 end)
+static __always_inline __u32 start_step(struct cfi_walk *walk, __u64 rule)
 {
-	__u32 n_words = walk->sp < end ? (end - walk->sp) / 8 : 0;
+	__u64 end = walk->stack_end;
 
 	if (walk->n_between || ((walk->sp | end) & 7))
 		return CFI_MISS_NO_CALLER;
-	walk->n_found = 0;
-	walk->found_at = 0;
-	SCAN_WORDS(reader, n_words);
+	if (!n_words(walk))
+		begin_scan(walk);
+	if (!walk->is_scanned)
+		return CFI_NEEDS_END;
+	walk->is_scanned = 0;
 	if ((rule & RULE_AT_ENTRY) && !walk->n_found)
 		return CFI_END_START;
 	if ((rule & RULE_AT_ENTRY) || walk->found_by == CFI_FRAME_AT_END || walk->n_found != 1 ||
-	    walk->found_at + 1 != n_words)
+	    walk->found_at + 1 != n_words(walk))
 		return CFI_MISS_NO_CALLER;
 	walk->frame.cfa |= end;
 	walk->sp = end;
@@ -152,17 +181,18 @@ static __always_inline __u32 start_step(struct cfi_walk *walk, void *reader, __u
  */
 static __always_inline __u32 step_without_rows(struct cfi_walk *walk, void *reader, __u64 rule)
 {
-	__u64 end;
+	__u64 end = walk->stack_end;
 
+	if (!walk->has_stack_end)
+		return CFI_NEEDS_END;
 	if (RULE_KIND(rule) == RULE_JIT) {
 		walk->n_between = 0;
 		return frame_pointer_step(walk, reader);
 	}
-	end = STACK_END(reader);
 	if (!end || (walk->sp > end && walk->sp - end > MAX_ARGUMENT_BYTES))
 		return CFI_MISS_NO_CALLER;
 	if (walk->sp > end || end - walk->sp <= MAX_START_BYTES)
-		return start_step(walk, reader, rule, end);
+		return start_step(walk, rule);
 	if ((walk->found_by != CFI_FRAME_BY_FP || walk->n_between) && ++walk->n_between > MAX_BETWEEN)
 		return CFI_MISS_NO_CALLER;
 	return frame_pointer_step(walk, reader);

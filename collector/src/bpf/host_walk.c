@@ -71,20 +71,21 @@ static __u64 host_stack_end(struct host_walk *input, __u64 sp)
 	return input->stack_ends[is_interrupted];
 }
 
-static void scan_words(struct cfi_walk *walk, struct host_walk *input, __u32 n);
-
 #define FIND_RULE(reader, address, rule) find_host_rule(reader, address, rule)
 #define READ_PAIR(reader, pair, address) read_copies(reader, pair, address)
 #define READ_CODE(reader, code, address) read_host_code(reader, code, address)
-#define STACK_END(reader) host_stack_end(reader, walk->first_sp)
-#define SCAN_WORDS(reader, n) scan_words(walk, reader, n)
+#define FIND_MAPPING(reader, address)
 #include "cfi_walk.bpf.h"
 
-static void scan_words(struct cfi_walk *walk, struct host_walk *input, __u32 n)
+/* Provides what a step needs. */
+static void provide(struct cfi_walk *walk, struct host_walk *input)
 {
 	__u32 i;
 
-	for (i = 0; i < n && !scan_word(walk, input, i); i++)
+	walk->stack_end = host_stack_end(input, walk->first_sp);
+	walk->has_stack_end = 1;
+	begin_scan(walk);
+	for (i = 0; i < n_words(walk) && !scan_word(walk, input, i); i++)
 		;
 }
 
@@ -98,14 +99,20 @@ __u32 fpprof_host_walk(struct host_walk *input, const __u64 registers[3], struct
 	struct cfi_walk walk = {
 		.ip = registers[0], .sp = registers[1], .fp = registers[2], .first_sp = registers[1]
 	};
-	__u32 end = CFI_END_NONE, n = 0;
+	__u32 end = CFI_END_NONE, n = 0, n_rounds = 1;
 
 	*n_frames = 0;
 	while (end == CFI_END_NONE && n < MAX_FRAMES) {
 		end = cfi_step(&walk, input);
+		for (; end >= CFI_NEEDS_END && n_rounds < CFI_ROUNDS; n_rounds++) {
+			provide(&walk, input);
+			end = cfi_step(&walk, input);
+		}
 		if (end < CFI_MISS_NO_RULE)
 			frames[n++] = walk.frame;
 	}
+	if (end >= CFI_NEEDS_END)
+		return CFI_MISS_NO_CALLER;
 	if (end == CFI_END_NONE)
 		return CFI_MISS_MAX_DEPTH;
 	if (end < CFI_MISS_NO_RULE)
