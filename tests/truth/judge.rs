@@ -77,14 +77,14 @@ struct Collector {
 
 impl Collect for Collector {
     fn add(&mut self, seen: &Seen<'_>) {
-        if seen.stacks.iter().all(|stack| stack.frames.is_empty()) {
+        if seen.stacks.iter().flatten().all(|stack| stack.frames.is_empty()) {
             return;
         }
-        let stacks = seen.stacks.iter().zip(&self.strategies);
+        let stacks = seen.stacks.iter().flatten().zip(&self.strategies);
         let stacks = stacks.map(|(stack, strategy)| Stack::new(*stack, seen, *strategy)).collect();
         let at = |wanted: Strategy| {
             let index = self.strategies.iter().position(|strategy| *strategy == wanted);
-            index.map(|index| seen.stacks[index])
+            index.and_then(|index| seen.stack(index))
         };
         let reference = at(Strategy::Dwarf).or(at(Strategy::Cfi)).expect("one of them is always asked for");
         let relation = Comparison::new(reference, at(Strategy::Fp).expect("always asked for")).relation;
