@@ -64,24 +64,26 @@
 #define UCONTEXT_RSI 112
 #define UCONTEXT_SP 160
 
+/* 1 if two bytes are equal, else 0. verifier: `==` would be a branch. */
+#define IS_SAME(one, other) ((((__u64)(one) ^ (other)) - 1) >> 63)
+
 /*
  * Whether eight bytes of code end with a call: the opcode E8, or FF /2 with an operand of any length. As ends_with_call
  * in unwind/src/arch/x86_64.rs, but without branches, all of which the verifier would follow.
  */
 static __always_inline bool ends_with_call(__u64 code)
 {
-	__u64 is_call = ((code >> 24) & 255) == 0xe8, bytes;
-	int i;
+	__u64 is_call = IS_SAME((code >> 24) & 255, 0xe8), i;
 
 	for (i = 2; i <= 7; i++) {
 		__u64 opcode = (code >> (64 - 8 * i)) & 255, operand = (code >> (72 - 8 * i)) & 255;
 		__u64 scale = i > 2 ? (code >> ((80 - 8 * i) & 63)) & 255 : 0;
-		__u64 mode = operand >> 6, is_scaled = (operand & 7) == 4;
-		__u64 has_no_base = ((operand & 7) == 5) | (is_scaled & ((scale & 7) == 5));
+		__u64 mode = operand >> 6, is_scaled = IS_SAME(operand & 7, 4);
+		__u64 has_no_base = IS_SAME(operand & 7, 5) | (is_scaled & IS_SAME(scale & 7, 5));
+		__u64 bytes = 2 + (is_scaled & ~IS_SAME(mode, 3)) + IS_SAME(mode, 1) +
+			      4 * (IS_SAME(mode, 2) | (IS_SAME(mode, 0) & has_no_base));
 
-		bytes = 2 + (is_scaled & (mode != 3)) + (mode == 1) +
-			4 * ((mode == 2) | ((mode == 0) & has_no_base));
-		is_call |= (opcode == 0xff) & (((operand >> 3) & 7) == 2) & (bytes == (__u64)i);
+		is_call |= IS_SAME(opcode, 0xff) & IS_SAME((operand >> 3) & 7, 2) & IS_SAME(bytes, i);
 		barrier_var(is_call);
 	}
 	return is_call;
