@@ -88,9 +88,10 @@ fn ends_have_their_numbers() {
             [(0x1000..0x1004, rule(SP, 0, 8)), (0x1004..0x1006, stop(code)), (0x1006..0x1010, rule(SP, 0, 8))];
         assert_eq!(rules_at(Module::new(sections), 0x1000), expected, "{root:?}");
     }
-    assert_eq!(rules_at(cfi.module(), 0x5000), [(0x5000..0x5001, stop(NO_CFI))]);
+    assert_eq!(rules_at(cfi.module(), 0x5017), [(0x5000..0x5100, stop(NO_CFI))]);
     let sections = ModuleSections { entry: Some(0x5000), ..cfi.sections() };
-    assert_eq!(rules_at(Module::new(sections), 0x5004), [(0x5004..0x5005, stop(NO_CFI) | AT_ENTRY)]);
+    let expected = [(0x5000..0x5080, stop(NO_CFI) | AT_ENTRY), (0x5080..0x5100, stop(NO_CFI))];
+    assert_eq!(rules_at(Module::new(sections), 0x5004), expected);
 }
 
 /// Check that where FDEs overlap each address has the rule a walk uses, with the header and with an index.
@@ -109,7 +110,7 @@ fn overlapping_entries_share_code() {
     let with_header = || Module::new(ModuleSections { eh_frame_hdr: header.clone(), ..cfi.sections() });
     assert_eq!(rules_at(with_header(), 0x1200), [(0x1000..0x1400, outer)]);
     assert_eq!(rules_at(with_header(), 0x1400), [(0x1400..0x1500, inner)]);
-    assert_eq!(rules_at(with_header(), 0x1500), [(0x1500..0x1501, stop(NO_CFI))]);
+    assert_eq!(rules_at(with_header(), 0x1500), [(0x1500..0x1600, stop(NO_CFI))]);
 }
 
 /// Check the same for an FDE missing from the header, and for one in `.debug_frame`.
