@@ -44,8 +44,8 @@ pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
 }
 
 /// Fills `sample` from a ring buffer record; its vectors keep their capacity. Adds the CPU's losses before this record
-/// to `gaps`. Returns what a walk by call frame information was given up for, if user space can provide it. Without `keeps_regs`, registers
-/// are left out, except for those that mode `fp` keeps.
+/// to `gaps`. Returns what a walk by call frame information was given up for, if user space can provide it. Without
+/// `keeps_regs`, registers are left out, except for those that mode `fp` keeps.
 pub(crate) fn decode(
     record: &[u8],
     ring_id: RingId,

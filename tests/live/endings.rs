@@ -215,7 +215,7 @@ fn reports_open_files_only() {
     fs::write(at("program.c"), "volatile long n; int main(void) { while (n++ < 1L << 28) ; }").unwrap();
     compile("gcc", &["-O1", "-Wl,--build-id=none"], &program, &at("program.c"));
     assert_eq!(ran(record(&file, &[program.to_str().unwrap()]).stdin(Stdio::null())).status, 0);
-    // Or the file system gives its inode number to a file that takes its place.
+    // Otherwise the file system may give its inode number to the file that takes its place.
     fs::hard_link(&program, at("recorded")).unwrap();
     let pipe = || assert!(Command::new("mkfifo").arg(at("other")).status().unwrap().success());
     // Unused by other programs, so that only the report would open it.

@@ -9,7 +9,7 @@ use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
 use crate::note::Note;
 use crate::privileges;
-use crate::proc::{online_cpus, processes, read_number};
+use crate::proc::{processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
 use crate::session::{
     Cpus, DESCRIBE, FLUSH, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, flush_after, meta,
@@ -193,7 +193,9 @@ impl<W: Write> Session<'_, W> {
             poller.add(fd).map_err(failed("waiting for samples"))?;
         }
         self.running.watch(&poller)?;
-        self.cpus.watch(&poller)?;
+        if !self.reader.events.has_threads() {
+            self.cpus.watch(&poller)?;
+        }
         loop {
             let left = self.request.duration.map(|duration| duration.saturating_sub(started.elapsed()));
             if let Some(reason) = self.running.end_reason(self.stop, left)? {
@@ -231,11 +233,10 @@ impl<W: Write> Session<'_, W> {
     /// Samples CPUs that have come online, again or for the first time. Events of threads outlast their CPU's absence; on a
     /// CPU that was never there before, threads are not sampled.
     fn follow_cpus(&mut self, poller: &Poller) {
-        let unsampled = self.cpus.take_unsampled();
         if self.reader.events.has_threads() {
             return;
         }
-        for cpu in unsampled {
+        for cpu in self.cpus.take_unsampled() {
             // This fails if the CPU is gone again; another message will come.
             if self.reader.reopen(cpu, poller).is_ok() {
                 self.cpus.opened(cpu);
@@ -314,11 +315,10 @@ impl<W: Write> Session<'_, W> {
     }
 
     fn add_notes(&mut self, not_kept: Omitted, end: &End) {
-        let new_cpus = online_cpus().iter().filter(|cpu| !self.cpus.sampled.contains(cpu)).count();
         let is_blind = self.plan.is_system && !self.cpus.are_watched();
         let counted = [
             (end.uncounted.ticks, Note::TicksMissing as fn(u64) -> Note),
-            (new_cpus as u64, Note::CpusNotSampled),
+            (self.cpus.unsampled().len() as u64, Note::CpusNotSampled),
             (self.cpus.joined.len() as u64, Note::CpusJoined),
             (u64::from(is_blind), |_| Note::CpusNotWatched),
             (not_kept.files, Note::FilesNotKept),

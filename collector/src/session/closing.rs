@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::event::Opened;
 use crate::modules::Omitted;
 use crate::note::Note;
-use crate::proc::{online_cpus, written};
+use crate::proc::written;
 use crate::request::Outcome;
 use crate::ring::RingId;
 use crate::sideband::Throttled;
@@ -224,7 +224,7 @@ impl<W: Write> Session<'_, W> {
             (missing.ticks, Note::TicksMissing),
             (missing.occurrences, Note::OccurrencesMissing),
             (missing.overflows, Note::OverflowsMissing),
-            (self.new_cpus(), Note::CpusNotSampled),
+            (self.cpus.unsampled().len() as u64, Note::CpusNotSampled),
             (n_joined(&|cpu| cpu < n_ring_cpus), Note::CpusJoined),
             (n_joined(&|cpu| cpu >= n_ring_cpus), Note::CpusWithoutRing),
             (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
@@ -247,9 +247,5 @@ impl<W: Write> Session<'_, W> {
         let (mappings, samples) = (reader.sideband.n_not_in_full(), reader.resync.n_unclear());
         self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
-    }
-
-    fn new_cpus(&self) -> u64 {
-        online_cpus().iter().filter(|cpu| !self.cpus.sampled.contains(cpu)).count() as u64
     }
 }

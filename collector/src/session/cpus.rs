@@ -42,6 +42,11 @@ impl Cpus {
         if !self.note_events() {
             return Vec::new();
         }
+        self.unsampled()
+    }
+
+    /// CPUs that are online without being sampled, as far as the kernel has reported changes.
+    pub(crate) fn unsampled(&self) -> Vec<u32> {
         let is_sampled = |cpu: &u32| self.sampled.contains(cpu) && !self.stale.contains(cpu);
         online_cpus().into_iter().filter(|cpu| !is_sampled(cpu)).collect()
     }

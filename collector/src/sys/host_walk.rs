@@ -41,8 +41,8 @@ pub(crate) struct HostCode<R, C> {
     pub(crate) before: C,
 }
 
-/// Walks from these registers (ip, sp, fp) over the bytes of two stacks, each with its start, and with its end or 0; returns `enum cfi_end` and
-/// all frames of a complete walk, or none.
+/// Walks from these registers (ip, sp, fp) over the bytes of two stacks, each with its start, and with its end or 0;
+/// returns `enum cfi_end` and all frames of a complete walk, or none.
 pub(crate) fn host_walk<R, C>(
     registers: [u64; 3],
     stacks: [(u64, &[u8]); 2],
