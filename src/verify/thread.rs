@@ -103,7 +103,8 @@ impl Thread {
             }
             Flow::Syscall if before.ax == RT_SIGRETURN => {
                 counts.signal_returns = counts.signal_returns.saturating_add(1);
-                if self.shadow.resumed(after.sp()) {
+                if let Some(interrupted_sp) = self.shadow.resumed(after.sp()) {
+                    self.called_by_handler(interrupted_sp, pid, counts);
                     return;
                 }
             }
@@ -150,6 +151,18 @@ impl Thread {
             counts.returns = counts.returns.saturating_add(1);
         } else if left > 0 {
             counts.unwinds = counts.unwinds.saturating_add(1);
+        }
+    }
+
+    /// Records the call if a handler has pushed one for the code that it interrupted, as Go's does to preempt it.
+    fn called_by_handler(&mut self, interrupted_sp: u64, pid: Pid, counts: &mut Counts) {
+        let slot = self.before.sp();
+        if slot.checked_add(8) != Some(interrupted_sp) {
+            return;
+        }
+        if let Some(return_address) = tracee::read_u64(pid, slot) {
+            counts.calls = counts.calls.saturating_add(1);
+            self.shadow.called(return_address, slot);
         }
     }
 

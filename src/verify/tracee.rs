@@ -1,6 +1,7 @@
 //! Reads registers and memory of a stopped thread.
 
 use anyhow::Context as _;
+use fpprof_analysis::oracle::SIGNAL_FRAME_SP;
 use fpprof_recording::model::{Abi, Arch, UserRegs};
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -13,13 +14,6 @@ use std::io::IoSliceMut;
 /// # Sources
 /// `__USER_CS` in the kernel's `arch/x86/include/asm/segment.h`.
 const USER_CS_64: u64 = 0x33;
-/// Offsets of the interrupted stack pointer and instruction pointer in a signal frame.
-///
-/// # Sources
-/// `struct rt_sigframe` in the kernel's `arch/x86/include/asm/sigframe.h`: restorer (8), `ucontext` (40 bytes before
-/// its registers), `struct sigcontext`: r8–r15, di, si, bp, bx, dx, ax, cx, then sp and ip.
-const SIGNAL_FRAME_SP: u64 = 8 + 40 + 15 * 8;
-
 /// The registers that stepping needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Registers {

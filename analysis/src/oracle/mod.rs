@@ -23,7 +23,7 @@ pub use checker::{Checker, available_strategies, check_strategy};
 pub use flow::{Flow, MAX_INSTRUCTION_BYTES, ends_in_call, flow};
 pub use history::{History, LiveMapping};
 pub use model::{Group, JudgedStack, LeafSkips, Mismatch, StrategyVerdicts, Verdicts, Verification, VerifiedRun};
-pub use shadow::{FirstWord, Moved, ShadowStack, TrueFrame, Unknown};
+pub use shadow::{FirstWord, Moved, SIGNAL_FRAME_SP, ShadowStack, TrueFrame, Unknown};
 pub use summarise::summarise;
 pub use tally::{Site, Tally, Wanted};
 pub use transfer::{Successors, Transfer, predict_transfer, successors};

@@ -32,6 +32,12 @@ const ABOVE_FIRST_BYTES: u64 = 64;
 /// # Sources
 /// `get_sigframe` in the kernel's `arch/x86/kernel/signal.c`; AMX state in Intel SDM vol. 1, §13.
 const MAX_SIGNAL_FRAME_BYTES: u64 = 32 << 10;
+/// Offset of the interrupted stack pointer in a signal frame; the instruction pointer follows it.
+///
+/// # Sources
+/// `struct rt_sigframe` in the kernel's `arch/x86/include/asm/sigframe.h`: restorer (8), `ucontext` (40 bytes before
+/// its registers), `struct sigcontext`: r8–r15, di, si, bp, bx, dx, ax, cx, then sp and ip.
+pub const SIGNAL_FRAME_SP: u64 = 8 + 40 + 15 * 8;
 
 /// A true frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +55,8 @@ pub enum Unknown {
     BetweenStacks,
     /// A return address on the stack is not the one that the call pushed: the frame will not return to its caller.
     ReturnAddressOverwritten,
+    /// A signal handler has changed the registers that it will return to.
+    InterruptedRegistersChanged,
     /// More frames than the limit.
     TooDeep,
     /// The beginning of the stack was not seen: it was first entered in the middle of its calls.
@@ -64,6 +72,7 @@ impl Unknown {
         match self {
             Self::BetweenStacks => "between_stacks",
             Self::ReturnAddressOverwritten => "return_address_overwritten",
+            Self::InterruptedRegistersChanged => "interrupted_registers_changed",
             Self::TooDeep => "too_deep",
             Self::BeginningNotSeen => "beginning_not_seen",
             Self::BetweenFrames => "between_frames",
@@ -210,14 +219,17 @@ impl ShadowStack {
         }
     }
 
-    /// Records the return of a handler to what it interrupted. `false` if no handler was entered.
-    pub fn resumed(&mut self, sp: u64) -> bool {
+    /// Records the return of a handler to what it interrupted, and returns the interrupted stack pointer. `None` if no
+    /// handler was entered.
+    pub fn resumed(&mut self, sp: u64) -> Option<u64> {
         let has_signal = |segment: &Segment| segment.entries.iter().any(|entry| matches!(entry, Entry::Signal { .. }));
-        let Some(index) = self.segments.iter().rposition(has_signal) else { return false };
+        let index = self.segments.iter().rposition(has_signal)?;
+        let mut interrupted_sp = None;
         self.segments.truncate(index.saturating_add(1));
         if let Some(segment) = self.segments.last_mut() {
             while let Some(entry) = segment.entries.pop() {
-                if matches!(entry, Entry::Signal { .. }) {
+                if let Entry::Signal { sp, .. } = entry {
+                    interrupted_sp = Some(sp);
                     break;
                 }
             }
@@ -228,7 +240,7 @@ impl ShadowStack {
         self.recount();
         self.left_below(sp);
         self.is_leaving = false;
-        true
+        interrupted_sp
     }
 
     /// Records a change of the stack pointer within the same stack; returns the number of frames that were left. `word`
@@ -443,7 +455,12 @@ impl ShadowStack {
                         out.push(TrueFrame { address, cfa: Some(slot.saturating_add(8)) });
                         address = return_address;
                     }
-                    Entry::Signal { ip, sp, .. } => {
+                    Entry::Signal { ip, sp, frame } => {
+                        let at = frame.saturating_add(SIGNAL_FRAME_SP);
+                        let is_changed = |at, saved| word(at).is_some_and(|present| present != saved);
+                        if depth == 0 && (is_changed(at, sp) || is_changed(at.saturating_add(8), ip)) {
+                            return Err(Unknown::InterruptedRegistersChanged);
+                        }
                         out.push(TrueFrame { address, cfa: Some(sp) });
                         address = ip;
                     }

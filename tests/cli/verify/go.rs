@@ -34,6 +34,27 @@ fn go_ends_its_stacks_itself() {
     assert!(partly * 10 >= checked, "{partly} of {checked}");
 }
 
+/// Check that a call that a signal handler adds to what it interrupted is a frame: Go preempts loops so.
+#[test]
+fn preempted_goroutines_are_followed() {
+    let source = r#"
+        package main
+        import "fmt"
+        //go:noinline
+        func burn(n int) int { s := 0; for i := 0; i < n; i++ { s += i * n; s ^= s >> 3 }; return s }
+        func main() {
+            sums := make(chan int)
+            for g := 0; g < 3; g++ { go func() { sums <- burn(40000 + g) }() }
+            fmt.Println(<-sums + <-sums + <-sums)
+        }
+    "#;
+    let report = Program::compile("go", &["build"], "go", source).verify(&["--every", "7"]);
+    assert_sound(&report);
+    assert_exact(&report, "main.burn");
+    assert_exact(&report, "runtime.asyncPreempt.abi0");
+    assert_ne!(number(&report["excluded"], "interrupted_registers_changed"), 0, "{report}");
+}
+
 /// Check that stacks that Go moves and jumps back into, when they grow and when a panic is recovered, are not taken for
 /// new ones, in single steps and between leaps, where the inspected code has breakpoints.
 #[test]

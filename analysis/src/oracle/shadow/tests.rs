@@ -139,14 +139,14 @@ fn signals_are_two_frames() {
         );
         left(&mut shadow, frame + 8);
         assert_eq!(frames(&shadow, 0x888)[..2], [(0x888, Some(0x7ffd_ffd8)), (0x500, Some(0x7ffd_ffe0))]);
-        assert!(shadow.resumed(0x7ffd_ffd8));
+        assert_eq!(shadow.resumed(0x7ffd_ffd8), Some(0x7ffd_ffd8));
         assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
         let mut shadow = interrupted();
         shadow.called(0x901, frame - 16);
         shadow.moved_far(0x7ffd_fff0, vma);
         shadow.jumped(0x7ffd_fff0, || None);
         assert_eq!(addresses(&shadow, 0x403), [0x403, 0x401], "jumped out of");
-        assert!(!shadow.resumed(0x7ffd_fff0), "there is no handler any more");
+        assert_eq!(shadow.resumed(0x7ffd_fff0), None, "there is no handler any more");
     }
 }
 
@@ -157,7 +157,7 @@ fn signals_nest() {
     shadow.interrupted(0x500, 0x7ffd_ffd8, 0x6000_8000, 0x888);
     shadow.interrupted(0x900, 0x6000_8000, 0x6000_7000, 0x888);
     assert_eq!(addresses(&shadow, 0xa00), [0xa00, 0x888, 0x900, 0x888, 0x500, 0x402, 0x401]);
-    assert!(shadow.resumed(0x6000_8000));
+    assert_eq!(shadow.resumed(0x6000_8000), Some(0x6000_8000));
     assert_eq!(addresses(&shadow, 0x900), [0x900, 0x888, 0x500, 0x402, 0x401]);
 }
 
@@ -210,6 +210,26 @@ fn overwritten_return_addresses_are_seen() {
     stack.insert(0x7ffd_fff8, 0x666);
     let got = shadow.frames(0x500, |slot| stack.get(&slot).copied(), &mut out);
     assert_eq!(got, Err(Unknown::ReturnAddressOverwritten));
+}
+
+/// Check that the stack is unknown once a handler has changed the interrupted registers.
+#[test]
+fn changed_registers_are_seen() {
+    let mut shadow = called_twice();
+    shadow.interrupted(0x500, 0x7ffd_ffd8, 0x6000_8000, 0x888);
+    let at = 0x6000_8000 + SIGNAL_FRAME_SP;
+    for (sp, ip, expected) in [
+        (0x7ffd_ffd8, 0x500, Ok(())),
+        (0x7ffd_ffd0, 0x500, Err(Unknown::InterruptedRegistersChanged)),
+        (0x7ffd_ffd8, 0x501, Err(Unknown::InterruptedRegistersChanged)),
+    ] {
+        let stack = BTreeMap::from([(0x6000_8000, 0x888), (at, sp), (at + 8, ip)]);
+        assert_eq!(
+            shadow.frames(0x900, |slot| stack.get(&slot).copied(), &mut Vec::new()),
+            expected,
+            "{sp:#x} {ip:#x}"
+        );
+    }
 }
 
 /// Check that the depth of a recursion is limited, and that the limit is reported.
