@@ -152,7 +152,11 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		}
 	}
 	if (collect & COLLECT_CFI) {
-		walked = walk_by_cfi(context, head, at, task, mm, &chunk_at, &bytes);
+		walked = any_number(context->control,
+				    walk_by_cfi(context, head, at, task, mm, &chunk_at, &bytes));
+		/* verifier: which has forgotten the bound */
+		if (walked > FRAMES_ROOM)
+			return 0;
 		at += walked;
 		if (walked && (!copy_every || context->control->n_walked++ % copy_every)) {
 			if (collect & COLLECT_FRAMES)
@@ -175,6 +179,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		head->flags |= SAMPLE_WITHHELD;
 		asked = 0;
 	}
+	asked = any_number(context->control, asked);
 	bytes = asked;
 	if (keeps_chunk) {
 		if (bytes > room)
@@ -220,6 +225,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 			chunk_bytes = copy_pages(context, sp - red_zone, chunk_bytes, chunk_at, end);
 			mapping_of(context->control, task->pid)->end = 0;
 		}
+		chunk_bytes = any_number(context->control, chunk_bytes);
 		if (chunk_bytes > max_chunk_bytes + RED_ZONE_BYTES)
 			chunk_bytes = max_chunk_bytes + RED_ZONE_BYTES;
 		/* If less could be read than there was room for, the room was not the limit. */

@@ -30,8 +30,12 @@
 /* Offsets from here on have no keys, so code there has no rules. */
 #define KEY_OFFSETS (1ULL << 38)
 
-/* Index of a byte's rule in the granule with this key, 0 for none. */
-static __always_inline __u32 find_place(__u64 key, __u64 byte)
+/*
+ * Index of a byte's rule in the granule with this key, 0 for none.
+ *
+ * verifier: global, as ends_with_call
+ */
+__noinline __u32 find_place(__u64 key, __u64 byte)
 {
 	__u32 number = KEY_HASH(key) & rule_set_mask, place, sequence, way = RULE_WAYS;
 	struct rule_set *set = bpf_map_lookup_elem(&rule_sets, &number);
@@ -234,26 +238,20 @@ static __noinline void store_stack_end(struct loop_context *context)
 	walk->has_stack_end = 1;
 }
 
-/* Walks to the end, and provides once what a step needs. */
-static __always_inline void walk_rounds(struct loop_context *context)
+/* Walks until a step needs the end of the stack, and provides it: a walk is continued once. */
+static long walk_round(__u32 round, void *data)
 {
+	struct loop_context *context = data;
 	struct cfi_walk *walk = &context->control->cfi_walk;
-	int i;
 
-	/* verifier: more rounds are too many for it (seen on 6.18) */
-	for (i = 0; i < CFI_ROUNDS; i++) {
-		walk->end = CFI_END_NONE;
-		bpf_loop(MAX_FRAMES, cfi_iteration, context, 0);
-		if (walk->end < CFI_NEEDS_END)
-			break;
-		store_stack_end(context);
-		begin_scan(walk);
-		bpf_loop(n_words(walk), scan_iteration, context, 0);
-	}
-	if (walk->end >= CFI_NEEDS_END)
-		walk->end = CFI_MISS_NO_CALLER;
-	else if (walk->end == CFI_END_NONE)
-		walk->end = CFI_MISS_MAX_DEPTH;
+	walk->end = CFI_END_NONE;
+	bpf_loop(MAX_FRAMES, cfi_iteration, context, 0);
+	if (walk->end < CFI_NEEDS_END)
+		return 1;
+	store_stack_end(context);
+	begin_scan(walk);
+	bpf_loop(n_words(walk), scan_iteration, context, 0);
+	return 0;
 }
 
 /*
@@ -284,8 +282,13 @@ static __always_inline __u64 append_cfi_frames(struct loop_context *context, str
 	walk->first_sp = walk->sp;
 	begin_mappings(walk, task, mm);
 	walk->end = CFI_MISS_ABI32;
-	if (!(head->flags & SAMPLE_ABI32))
-		walk_rounds(context);
+	if (!(head->flags & SAMPLE_ABI32)) {
+		bpf_loop(CFI_ROUNDS, walk_round, context, 0);
+		if (walk->end >= CFI_NEEDS_END)
+			walk->end = CFI_MISS_NO_CALLER;
+		else if (walk->end == CFI_END_NONE)
+			walk->end = CFI_MISS_MAX_DEPTH;
+	}
 	head->cfi_end = walk->end;
 	if (walk->end >= CFI_MISS_NO_RULE)
 		return 0;

@@ -69,9 +69,11 @@
 
 /*
  * Whether eight bytes of code end with a call: the opcode E8, or FF /2 with an operand of any length. As ends_with_call
- * in unwind/src/arch/x86_64.rs, but without branches, all of which the verifier would follow.
+ * in unwind/src/arch/x86_64.rs.
+ *
+ * verifier: follows a global function once, not for each path to a call of it; and branches would be many paths.
  */
-static __always_inline bool ends_with_call(__u64 code)
+__noinline bool ends_with_call(__u64 code)
 {
 	__u64 is_call = IS_SAME((code >> 24) & 255, 0xe8), i;
 

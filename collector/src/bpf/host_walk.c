@@ -12,6 +12,7 @@ struct user_regs {
 	__u64 ip;
 };
 #define barrier_var(var)
+#define __noinline
 #include "abi.h"
 
 /* As in sys/host_walk.rs. */

@@ -96,6 +96,14 @@ static long page_iteration(__u32 iteration, void *data)
 	return 0;
 }
 
+/* verifier: follows a global function once, not for each path to a call of it. */
+__noinline int clear_page_copy(struct page_copy *copy)
+{
+	if (copy)
+		__builtin_memset(copy, 0, sizeof(*copy));
+	return 0;
+}
+
 /*
  * Copies what is readable, page by page, and notes the holes. Returns the size up to the last useful byte.
  */
@@ -105,7 +113,7 @@ static __always_inline __u64 copy_pages(struct loop_context *context, __u64 star
 	struct page_copy *copy = &context->control->copy;
 	__u64 n_pages = ((start & (PAGE_BYTES - 1)) + bytes + PAGE_BYTES - 1) / PAGE_BYTES;
 
-	__builtin_memset(copy, 0, sizeof(*copy));
+	clear_page_copy(copy);
 	copy->start = start;
 	copy->bytes = bytes;
 	copy->chunk_at = at;
