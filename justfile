@@ -35,6 +35,10 @@ package *ARCHITECTURES:
 package-try *SUITES:
     sh packaging/try.sh {{SUITES}}
 
+# Boot fresh Debian 12 and 13 with systemd, emulated, and have the unit of the .deb profile them for a minute each.
+unit-try *SUITES:
+    sh packaging/try-unit.sh {{SUITES}}
+
 # Formatting, lints, and all tests that leave the machine as it is: unit, golden and live ones. Needs root.
 test: check
     rm -rf "${CARGO_TARGET_DIR:-target}/beside"
