@@ -52,11 +52,12 @@ pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
 /// Whether the path, as this process sees it, still leads to this file, which was opened when it was mapped if
 /// possible.
 pub(crate) fn still_at(path: &[u8], identity: &FileIdentity, opened: Option<&Opened>) -> bool {
-    let handle = open_path(std::ffi::OsStr::from_bytes(path).into());
-    handle.is_some_and(|(handle, metadata)| match opened {
-        Some(opened) => (metadata.dev(), metadata.ino()) == opened.stat,
-        None => is_mapped(&handle, &metadata, identity, "self"),
-    })
+    let path = std::ffi::OsStr::from_bytes(path);
+    match opened {
+        // The usual case, for hundreds of files again and again: without opening them.
+        Some(opened) => std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == opened.stat),
+        None => open_path(path.into()).is_some_and(|(handle, found)| is_mapped(&handle, &found, identity, "self")),
+    }
 }
 
 /// Whether a mapping with this identity is of this file. `pid`, or `self`, has it in its mount namespace.
