@@ -100,9 +100,11 @@ gcc -O0 -g spin.c -o spin
 gcc -O0 -static -nostdlib -e crash -x c - -o tiny <<'SOURCE'
 void crash(void) { *(volatile int *)0 = 1; }
 SOURCE
-for mode in fp dwarf,4096 both,4096; do
+for mode in fp dwarf,4096 both,4096 cfi,4096; do
     "$fpprof" record --quiet --call-graph "$mode" -F 199 -o "$mode.fpprof" -- ./spin
 done
+"$fpprof" record --quiet --call-graph both:1/4,4096 -F 199 -o one_in_four.fpprof -- ./spin
+"$fpprof" record --quiet --call-graph cfi,4096,verify=10 --aggregate -F 999 -o aggregated.fpprof -- ./spin
 "$fpprof" record --quiet --off-cpu -F 99 -o off.fpprof -- sh -c './spin; sleep 0.01'
 "$seeds" recordings "$dir/recording" ./*.fpprof
 gdb -q -batch -ex run -ex 'generate-core-file core' ./tiny >/dev/null 2>&1

@@ -12,6 +12,8 @@ use crate::say::say;
 use crate::summary::{Row, points_words, rows, slow_down_words};
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -51,13 +53,29 @@ struct Shape {
     frames: u32,
 }
 
+/// What is measured with one shape.
+struct Subject {
+    shape: Shape,
+    config: RunConfig,
+    /// Wrong stacks of each strategy, see [`wrong_percents`].
+    wrong_percent: BTreeMap<&'static str, f64>,
+}
+
 /// The runs with one shape.
 #[derive(Debug, Serialize)]
 struct OfShape {
     #[serde(flatten)]
     shape: Shape,
+    /// By mode; no other than ours is known.
+    wrong_percent: BTreeMap<String, f64>,
     rows: Vec<Row>,
 }
+
+/// Name of the program.
+const PROGRAM: &str = "frames";
+/// Instructions of the program that are stepped to find wrong stacks: the first ones are its start.
+const SKIPPED: u32 = 200_000;
+const STEPPED: u32 = 500_000;
 
 /// All modes compared at a rate.
 fn modes(rate: u64) -> Vec<Mode> {
@@ -84,16 +102,20 @@ impl Shape {
         Ok(Self { kib, frames })
     }
 
+    fn bytes(self) -> u64 {
+        self.kib << 10
+    }
+
     /// Builds the program, and a script that takes the amount of work as argument.
     fn build(self, dir: &Path) -> anyhow::Result<PathBuf> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/frames.c");
-        let (program, script) = (dir.join("frames"), dir.join("workload"));
+        let (program, script) = (dir.join(PROGRAM), dir.join("workload"));
         std::fs::create_dir_all(dir)?;
         let mut cc = Command::new("cc");
         cc.args(["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-DFIXED"]);
         cc.arg(format!("-DFRAMES={}", self.frames)).arg(&source).arg("-o").arg(&program);
         ensure!(cc.status().context("starting cc")?.success(), "building {}", source.display());
-        let text = format!("#!/bin/sh\nexec {} {} \"$1\"\n", program.display(), self.kib << 10);
+        let text = format!("#!/bin/sh\nexec {} {} \"$1\"\n", program.display(), self.bytes());
         std::fs::write(&script, text)?;
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
         Ok(script)
@@ -110,11 +132,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let shape = Shape::parse(text)?;
         let dir = dir.join(text.replace(':', "-"));
         let workload = shape.build(&dir)?;
-        let names = &["frames"];
-        subjects.push((
-            shape,
-            RunConfig { fpprof: fpprof.clone(), workload, dir, seconds: args.work, draws: false, names },
-        ));
+        let names = &[PROGRAM];
+        say(&format!("{text}: wrong stacks"));
+        let wrong_percent = wrong_percents(&fpprof, &dir.join(PROGRAM), shape)?;
+        let config = RunConfig { fpprof: fpprof.clone(), workload, dir, seconds: args.work, draws: false, names };
+        subjects.push(Subject { shape, config, wrong_percent });
     }
     let (started, mut round_began, mut round) = (Instant::now(), std::time::Duration::ZERO, 0);
     let mut runs: Vec<Vec<Run>> = subjects.iter().map(|_| Vec::new()).collect();
@@ -126,7 +148,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         round_began = spent;
         say(&format!("round {}", round + 1));
-        for ((_, config), runs) in subjects.iter().zip(&mut runs) {
+        for (Subject { config, .. }, runs) in subjects.iter().zip(&mut runs) {
             runs.extend(one_round(config, &args.rates, round));
         }
         round += 1;
@@ -136,6 +158,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let text = markdown(&tables, round)?;
     std::fs::write(dir.join("overhead.md"), &text)?;
     Ok(write!(std::io::stdout(), "{text}")?)
+}
+
+/// The share of wrong stacks without a flag of each strategy, in per cent of the instructions that are stepped.
+fn wrong_percents(fpprof: &Path, program: &Path, shape: Shape) -> anyhow::Result<BTreeMap<&'static str, f64>> {
+    const STRATEGIES: [&str; 3] = ["fp", "dwarf", "cfi"];
+    let mut verify = Command::new(fpprof);
+    verify.args(["verify", "--json", "--every", "20", "--strategies", &STRATEGIES.join(",")]);
+    verify.args(["--skip", &SKIPPED.to_string(), "--max-instructions", &(SKIPPED + STEPPED).to_string()]);
+    let output = verify
+        .arg("--")
+        .arg(program)
+        .args([shape.bytes().to_string(), "1".to_owned()])
+        .output()
+        .context("starting fpprof verify")?;
+    ensure!(output.status.success(), "fpprof verify: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let checked = report.get("checked").and_then(Value::as_f64).context("nothing was checked")?;
+    let of = |name: &'static str| {
+        let strategies = report.get("strategies").and_then(Value::as_array).into_iter().flatten();
+        let found = strategies.filter(|strategy| strategy.get("name").and_then(Value::as_str) == Some(name));
+        let wrong = found.filter_map(|strategy| strategy.get("wrong")?.as_object()).next();
+        let wrong = wrong.with_context(|| format!("no {name} in the report"))?;
+        let wrong: u64 = wrong.values().filter_map(Value::as_u64).sum();
+        Ok((name, wrong as f64 / checked * 100.0))
+    };
+    STRATEGIES.into_iter().map(of).collect()
 }
 
 fn one_round(config: &RunConfig, rates: &[u64], round: u32) -> Vec<Run> {
@@ -148,10 +196,17 @@ fn one_round(config: &RunConfig, rates: &[u64], round: u32) -> Vec<Run> {
     rates.iter().flat_map(of_rate).collect()
 }
 
-fn tables(subjects: &[(Shape, RunConfig)], runs: &[Vec<Run>], rates: &[u64]) -> Vec<OfShape> {
-    let of = |((shape, _), runs): (&(Shape, RunConfig), &Vec<Run>)| OfShape {
-        shape: *shape,
-        rows: rates.iter().flat_map(|&rate| rows(runs, rate)).collect(),
+fn tables(subjects: &[Subject], runs: &[Vec<Run>], rates: &[u64]) -> Vec<OfShape> {
+    let of = |(subject, runs): (&Subject, &Vec<Run>)| {
+        let ours = modes(rates.first().copied().unwrap_or_default()).into_iter().filter_map(|mode| {
+            let strategy = mode.strategy().filter(|_| matches!(mode, Mode::Ours { .. }))?;
+            Some((mode.to_string(), *subject.wrong_percent.get(strategy)?))
+        });
+        OfShape {
+            shape: subject.shape,
+            wrong_percent: ours.collect(),
+            rows: rates.iter().flat_map(|&rate| rows(runs, rate)).collect(),
+        }
     };
     subjects.iter().zip(runs).map(of).collect()
 }
@@ -170,32 +225,35 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
          Slow-down: CPU time of the same work with the profiler to that without in the same round, with its 95 % \
          interval; the profiler's own processes are not in it, CPU s is theirs. Over fp: the CPU time beyond that with the same \
          tool's frame pointers in the same round, in per cent of that without a profiler, with its 95 % interval. Complete: of the program's stacks in the \
-         first round, unwound by fpprof. lightswitch walks in the kernel, at 997 Hz. Start: CPU before the first sample, by our own account. –: not known.\n",
+         first round, unwound by fpprof. Wrong: without a flag, by this strategy of fpprof, of {} of the program's instructions stepped in turn \
+         after its start (fpprof verify). lightswitch walks in the kernel, at 997 Hz. Start: CPU before the first sample, by our own account. –: not known.\n",
         model.trim_start_matches(['\t', ' ', ':']),
         std::thread::available_parallelism()?,
-        std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim()
+        std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
+        STEPPED / 20
     );
-    for OfShape { shape, rows } in tables {
+    for OfShape { shape, wrong_percent, rows } in tables {
         let mut rate = None;
         for row in rows {
             if rate != Some(row.rate) {
                 rate = Some(row.rate);
                 write!(
                     text,
-                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | over fp, points | B/sample | complete | CPU s | start s | RSS MB | maps MB |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | over fp, points | B/sample | complete | wrong | CPU s | start s | RSS MB | maps MB |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
                     shape.kib, shape.frames, row.rate
                 )?;
             }
             let rss_mb = row.cpu_s.map(|_| row.max_rss_bytes as f64 / 1e6);
             writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.mode,
                 row.slow_down.map_or("–".to_owned(), slow_down_words),
                 row.over_fp.map_or("–".to_owned(), points_words),
                 figure(row.bytes_per_sample, 1),
                 row.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.1} %")),
+                wrong_percent.get(&row.mode).map_or("–".to_owned(), |percent| format!("{percent:.2} %")),
                 figure(row.cpu_s.map(|cpu| cpu.mean), 2),
                 figure(row.start_cpu_s, 2),
                 figure(rss_mb, 0),
