@@ -22,7 +22,7 @@ use fpprof_collector::Request;
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
 use fpprof_reports::parquet::counters::{self, Counter, Counters};
-use fpprof_reports::profile::otlp;
+use fpprof_reports::profile::request;
 use sd_notify::NotifyState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -382,7 +382,7 @@ impl Agent<'_> {
     }
 
     /// Adds requests to the spool.
-    fn spool(&mut self, start_unix_us: u64, requests: &[otlp::Request]) {
+    fn spool(&mut self, start_unix_us: u64, requests: &[request::Request]) {
         let Some(collector) = self.settings.collector.as_ref().filter(|_| !requests.is_empty()) else { return };
         let added = collector.spool.add(start_unix_us, requests);
         for (outcome, samples) in [("no_room", added.removed), ("not_written", added.not_written)] {

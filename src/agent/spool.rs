@@ -8,7 +8,7 @@
 
 use super::store::{PARTIAL, Size, Store, own_dir, write_whole};
 use anyhow::Context as _;
-use fpprof_reports::profile::otlp::Request;
+use fpprof_reports::profile::request::Request;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -9,8 +9,8 @@
 //! profiles.
 
 use super::dictionary::{Dictionary, Strings};
-use super::part::part;
-use super::{COUNT, gzip, row, value_type};
+use super::request::{Request, Splitter};
+use super::{COUNT, row, value_type};
 use fpprof_analysis::attribution::Attribution;
 use fpprof_analysis::folded::Unit;
 use fpprof_analysis::profile::{Grouping, Profile, ProfileModule, ProfileSample, ProfileThread};
@@ -34,42 +34,25 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&encode(profile, 0).encode_to_vec())
 }
 
-/// The body of a request to a collector: a gzip-compressed `ExportProfilesServiceRequest`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    /// Number of samples.
-    pub samples: u64,
-    /// The compressed bytes.
-    pub body: Vec<u8>,
-}
-
 /// Splits a profile into requests, each of at most `max_bytes` before compression unless a single sample is larger.
 ///
+/// A request's body is an `ExportProfilesServiceRequest`, compressed with gzip.
 /// The id of each `Profile` message depends only on its content, so that a receiver can recognise a repeated request.
 ///
 /// # Errors
 /// If memory is exhausted.
 pub fn requests(profile: &Profile, max_bytes: usize) -> io::Result<Vec<Request>> {
     let mut requests = Vec::new();
-    add_requests(profile, 0, max_bytes, &mut requests)?;
+    Splitter {
+        max_bytes,
+        max_samples: usize::MAX,
+        prefix: &[],
+        // A request has the same field numbers as `ProfilesData`.
+        encode: &mut |part, first| encode(part, first).encode_to_vec(),
+        requests: &mut requests,
+    }
+    .add(profile, 0)?;
     Ok(requests)
-}
-
-/// Adds the requests of a part; `first` is the index of its first sample in the whole profile.
-fn add_requests(profile: &Profile, first: usize, max_bytes: usize, requests: &mut Vec<Request>) -> io::Result<()> {
-    // A request has the same field numbers as `ProfilesData`.
-    let encoded = encode(profile, first).encode_to_vec();
-    let half = profile.samples.len() / 2;
-    if encoded.len() > max_bytes && half > 0 {
-        let (left, right) = profile.samples.split_at(half);
-        add_requests(&part(profile, left), first, max_bytes, requests)?;
-        return add_requests(&part(profile, right), first.saturating_add(half), max_bytes, requests);
-    }
-    if !profile.samples.is_empty() {
-        let samples = profile.samples.iter().map(|sample| sample.samples).sum();
-        requests.push(Request { samples, body: gzip(&encoded)? });
-    }
-    Ok(())
 }
 
 /// The number of profiles that a collector rejected from an accepted request, and its reason, from the body of its

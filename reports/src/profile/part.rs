@@ -1,12 +1,12 @@
 //! A part of a profile, with only the table rows that its samples refer to.
 
 use super::row;
-use fpprof_analysis::profile::{Profile, ProfileSample, ProfileStack};
+use fpprof_analysis::profile::{Profile, ProfileFrame, ProfileSample, ProfileStack};
 use std::collections::HashMap;
 
 /// The profile of only these samples.
 pub(super) fn part(profile: &Profile, samples: &[ProfileSample]) -> Profile {
-    let (mut frames, mut stacks, mut threads) = (Table::default(), Table::default(), Table::default());
+    let [mut frames, mut stacks, mut threads, mut modules] = std::array::from_fn(|_| Table::default());
     let samples = samples.iter().map(|&sample| ProfileSample {
         thread: threads.number(sample.thread),
         stack: stacks.number(sample.stack),
@@ -17,13 +17,19 @@ pub(super) fn part(profile: &Profile, samples: &[ProfileSample]) -> Profile {
         frames: stack.frames.iter().map(|&frame| frames.number(frame)).collect(),
         ..stack
     });
+    let stacks = stacks.collect();
+    let frames = frames
+        .rows(&profile.frames)
+        .into_iter()
+        .map(|frame| ProfileFrame { module: frame.module.map(|module| modules.number(module)), ..frame });
+    let frames = frames.collect();
     Profile {
         recorded: profile.recorded.clone(),
         strategy: profile.strategy.clone(),
         events: profile.events.clone(),
-        modules: profile.modules.clone(),
-        stacks: stacks.collect(),
-        frames: frames.rows(&profile.frames),
+        modules: modules.rows(&profile.modules),
+        stacks,
+        frames,
         threads: threads.rows(&profile.threads),
         samples,
         ..*profile
