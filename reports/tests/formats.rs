@@ -4,9 +4,9 @@ mod support;
 
 use bytes::Bytes;
 use fpprof_analysis::folded::Unit;
-use fpprof_analysis::profile::{Grouping, Profile, Weight};
+use fpprof_analysis::profile::{Grouping, Profile, ProfileSample, ProfileThread, Weight};
 use fpprof_reports::parquet::{counters, stacks};
-use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
+use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, pyroscope, speedscope};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
@@ -122,6 +122,110 @@ fn gunzipped(bytes: &[u8]) -> Vec<u8> {
     let n = libdeflater::Decompressor::new().gzip_decompress(bytes, &mut whole).expect("gzip");
     whole.truncate(n);
     whole
+}
+
+/// What the test reads of a pprof file.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Pprof {
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<PprofSample>,
+    #[prost(message, repeated, tag = "3")]
+    mappings: Vec<()>,
+    #[prost(string, repeated, tag = "6")]
+    strings: Vec<String>,
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+}
+
+impl Pprof {
+    fn samples(&self) -> i64 {
+        self.samples.iter().filter_map(|sample| sample.values.first()).sum()
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PprofSample {
+    #[prost(int64, repeated, tag = "2")]
+    values: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    labels: Vec<PprofLabel>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PprofLabel {
+    #[prost(int64, tag = "1")]
+    key: i64,
+    #[prost(int64, tag = "2")]
+    text: i64,
+}
+
+/// The decoded requests to Pyroscope: the name with its labels, and the profile.
+fn to_pyroscope(profile: &Profile, max_bytes: usize) -> Vec<(String, Pprof)> {
+    let requests = pyroscope::requests(profile, max_bytes).expect("requests");
+    let decoded = requests.iter().map(|request| {
+        let (query, profile) = pyroscope::query_and_profile(&request.body).expect("both");
+        let (mut name, mut rest) = (String::new(), Vec::new());
+        for (key, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
+            if key == "name" { name = value } else { rest.push(format!("{key}={value}")) }
+        }
+        assert_eq!(rest, ["from=1700000000", "until=1700000001", "format=pprof", "spyName=fpprof"]);
+        let profile = Pprof::decode(gunzipped(profile).as_slice()).expect("a pprof file");
+        assert_eq!(profile.samples(), i64::try_from(request.samples).expect("a few"));
+        (name, profile)
+    });
+    decoded.collect()
+}
+
+/// Check that the threads of a process become one profile with the labels that Pyroscope can parse, that a label of the caller
+/// replaces another, and that parts of a profile have times of their own.
+#[test]
+fn pyroscope_has_a_profile_for_each_set_of_labels() {
+    let mut profile = timed::profile("nbdkit");
+    profile.grouping = Grouping::Summed;
+    let [(name, whole)] = &to_pyroscope(&profile, 1 << 20)[..] else { panic!("one request") };
+    let container = "ab".repeat(32);
+    assert_eq!(*name, format!("nbdkit{{container={container},hostname=nbdkit,strategy=dwarf,team=nbdkit}}"));
+    let labels = |sample: &PprofSample| {
+        let text = |at: i64| whole.strings[usize::try_from(at).unwrap()].clone();
+        sample.labels.iter().map(|label| format!("{}={}", text(label.key), text(label.text))).collect::<Vec<_>>()
+    };
+    let samples: Vec<_> = whole.samples.iter().map(|sample| (labels(sample), sample.values.clone())).collect();
+    let of = |stack: &str| vec!["process=nbdkit".to_owned(), format!("stack={stack}")];
+    assert_eq!(samples, [(of("complete"), vec![2, 2_000_000]), (of("truncated"), vec![2, 2_000_000])]);
+    let parts = to_pyroscope(&profile, 1);
+    let times: Vec<i64> = parts.iter().map(|(_, part)| part.time_nanos / 1_000_000).collect();
+    assert!(parts.len() == 2 && times[0] != times[1], "{times:?}");
+    assert_eq!(parts.iter().map(|(_, part)| part.mappings.len()).collect::<Vec<_>>(), [1, 1]);
+    let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    for thread in &mut profile.threads {
+        thread.cgroup = "/system.slice/a b.service".to_owned();
+        thread.labels = vec![label("1/x", "a,b}c\n"), label("__name__", "y"), label("host.name", "z")];
+    }
+    let name = |profile: &Profile| to_pyroscope(profile, 1 << 20)[0].0.clone();
+    let of_machine = "host_name=z,hostname=nbdkit,label_1_x=a_b_c\\n,label___name__=y,strategy=dwarf";
+    assert_eq!(name(&profile), format!("a_b.service{{{of_machine},unit=a b.service}}"));
+    profile.threads[0].labels.push(label("service.name", "shop"));
+    profile.threads[1].labels.push(label("service.name", "shop"));
+    assert_eq!(name(&profile), format!("shop{{{of_machine},unit=a b.service}}"));
+}
+
+/// Check that of too many services, those with the most samples have profiles of their own, and that no sample is lost.
+#[test]
+fn services_in_pyroscope_are_few() {
+    let mut profile = timed::profile("nbdkit");
+    let thread = profile.threads[0].clone();
+    let services = 0..u32::try_from(pyroscope::MAX_SERVICES + 2).unwrap();
+    profile.threads = services.clone().map(|n| ProfileThread { process: format!("p{n}"), ..thread.clone() }).collect();
+    let sample = profile.samples[0];
+    profile.samples =
+        services.map(|thread| ProfileSample { thread, samples: 1 + u64::from(thread), ..sample }).collect();
+    let requests = to_pyroscope(&profile, 1 << 20);
+    assert_eq!(requests.len(), pyroscope::MAX_SERVICES + 1);
+    let others: Vec<_> = requests.iter().filter(|(name, _)| name.starts_with("other{")).collect();
+    let [other] = others[..] else { panic!("{others:?}") };
+    assert_eq!((other.0.as_str(), other.1.samples()), ("other{hostname=nbdkit,strategy=dwarf}", 1 + 2));
+    let all: u64 = profile.samples.iter().map(|sample| sample.samples).sum();
+    assert_eq!(requests.iter().map(|(_, profile)| profile.samples()).sum::<i64>(), i64::try_from(all).unwrap());
 }
 
 /// Check that waits shorter than the Firefox Profiler's millisecond are not lost: they add up within a thread.

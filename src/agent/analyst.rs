@@ -6,6 +6,7 @@
 //! the table.
 
 use super::compaction::Outcome;
+use super::config::Protocol;
 use super::labels::{self, LabelRule, LeftOut};
 use crate::live::Part;
 use crate::worker::{self, Files, KernelNames, Modules, is_privileged};
@@ -17,8 +18,8 @@ use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Measure;
 use fpprof_reports::parquet;
-use fpprof_reports::profile::otlp;
 use fpprof_reports::profile::request::Request;
+use fpprof_reports::profile::{otlp, pyroscope};
 use fpprof_reports::store::merge;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
@@ -81,6 +82,7 @@ pub(super) struct Span {
     /// Whether to show inlined functions.
     pub(super) inlines: bool,
     pub(super) sent: Sent,
+    pub(super) protocol: Protocol,
     pub(super) labels: Vec<LabelRule>,
 }
 
@@ -372,7 +374,10 @@ fn of_recording(bytes: Vec<u8>, span: &Span) -> anyhow::Result<Output> {
                 Sent::AllStrategies => true,
             };
             if is_sent {
-                output.requests.extend(otlp::requests(&profile, MAX_REQUEST_BYTES)?);
+                output.requests.extend(match span.protocol {
+                    Protocol::Otlp => otlp::requests(&profile, MAX_REQUEST_BYTES)?,
+                    Protocol::Pyroscope => pyroscope::requests(&profile, MAX_REQUEST_BYTES)?,
+                });
             }
             profiles.push(profile);
         }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use axum::http::Uri;
 use fpprof_collector::{Request, Target};
 use fpprof_recording::model::{CaptureMode, Sampling};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -87,8 +87,10 @@ pub(crate) struct HttpConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct PushConfig {
-    /// Base URL of a collector that accepts OTLP over HTTP; `None` sends nothing.
+    /// Base URL of a collector; `None` sends nothing.
     pub(crate) url: Option<String>,
+    /// What the collector accepts.
+    pub(crate) protocol: Protocol,
     /// A file whose first line is sent as bearer token.
     pub(crate) token_file: Option<PathBuf>,
     /// PEM file of the root certificates for the collector's TLS certificate; `None` uses the system's.
@@ -98,6 +100,17 @@ pub(crate) struct PushConfig {
     /// The most bytes in the spool while the collector is unreachable.
     #[serde(deserialize_with = "size")]
     pub(crate) max_spool: u64,
+}
+
+/// How profiles are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Protocol {
+    /// OTLP over HTTP.
+    #[default]
+    Otlp,
+    /// Grafana Pyroscope's `/ingest`, with profiles in pprof's format.
+    Pyroscope,
 }
 
 /// Limits of the agent's own cost.
@@ -148,7 +161,8 @@ impl Default for HttpConfig {
 
 impl Default for PushConfig {
     fn default() -> Self {
-        Self { url: None, token_file: None, ca_file: None, all_strategies: false, max_spool: 256 << 20 }
+        let protocol = Protocol::default();
+        Self { url: None, protocol, token_file: None, ca_file: None, all_strategies: false, max_spool: 256 << 20 }
     }
 }
 
@@ -257,7 +271,7 @@ impl Config {
             values::mode_name(mode),
             self.interval.as_secs_f64(),
             self.store.path.display(),
-            self.push.url.as_ref().map_or_else(String::new, |url| format!(", sent to {url}")),
+            self.push.summary(),
             labels::summary(&self.label)
         ))
     }
@@ -288,6 +302,25 @@ impl PushConfig {
             );
         }
         Ok(())
+    }
+
+    /// The URL that requests are sent to.
+    pub(super) fn endpoint(&self) -> Option<String> {
+        let path = match self.protocol {
+            Protocol::Otlp => "/v1development/profiles",
+            Protocol::Pyroscope => "/ingest",
+        };
+        self.url.as_ref().map(|url| format!("{}{path}", url.trim_end_matches('/')))
+    }
+
+    /// What is sent and where, as the end of a sentence.
+    fn summary(&self) -> String {
+        let Some(endpoint) = self.endpoint() else { return String::new() };
+        let strategies = if self.all_strategies { "all strategies" } else { "the default strategy" };
+        match self.protocol {
+            Protocol::Otlp => format!(", profiles of {strategies} sent by OTLP to {endpoint}"),
+            Protocol::Pyroscope => format!(", profiles of {strategies} sent as pprof to Pyroscope at {endpoint}"),
+        }
     }
 
     fn uri(&self) -> Option<Uri> {
@@ -333,7 +366,7 @@ mod tests {
             "rate = 99\ncall-graph = \"both,32K\"\nkernel-stacks = false\noff-cpu = \"10ms\"\ninterval = \"10s\"\n\
              [store]\npath = \"/srv/p\"\nkeep = \"1d\"\nmax-size = \"1G\"\ncompact = false\n\
              [http]\nenabled = false\nlisten = \"[::1]:99\"\n[push]\nurl = \"http://[::1]:4318\"\ntoken-file = \"/t\"\n\
-             ca-file = \"/c\"\nall-strategies = true\nmax-spool = \"1M\"\n[limits]\ncpu-percent = 0.5\nmemory = \"200M\"\n",
+             protocol = \"pyroscope\"\nca-file = \"/c\"\nall-strategies = true\nmax-spool = \"1M\"\n[limits]\ncpu-percent = 0.5\nmemory = \"200M\"\n",
         )
         .expect("a configuration");
         let request = config.request().expect("a request");
@@ -344,12 +377,16 @@ mod tests {
         let [url, token_file, ca_file] = ["http://[::1]:4318", "/t", "/c"];
         let push = PushConfig {
             url: Some(url.to_owned()),
+            protocol: Protocol::Pyroscope,
             token_file: Some(token_file.into()),
             ca_file: Some(ca_file.into()),
             all_strategies: true,
             max_spool: 1 << 20,
         };
         assert_eq!(config.push, push);
+        let summary = config.summary().expect("a summary");
+        let sent = "profiles of all strategies sent as pprof to Pyroscope at http://[::1]:4318/ingest";
+        assert!(summary.contains(sent), "{summary}");
     }
 
     /// Check that the shipped file has every key and states the defaults.
@@ -371,7 +408,7 @@ mod tests {
         assert_eq!((config.label.len(), config.request().expect("a request").environment.len()), (2, 1));
         assert_eq!(config.off_cpu, Some(Duration::from_millis(10)));
         assert!(config.push.url.is_some() && config.push.token_file.is_some() && config.push.ca_file.is_some());
-        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 23);
+        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 24);
     }
 
     /// Check that errors name the invalid key.
@@ -395,6 +432,8 @@ mod tests {
             ("[push]\nurl = \"https://me:secret@collector\"", "push.token-file"),
             ("[push]\nurl = \"http://collector\"\ntoken-file = \"/t\"", "must begin with https://"),
             ("[push]\nall-strategies = true", "push.url: give the address"),
+            ("[push]\nprotocol = \"pyroscope\"", "push.url: give the address"),
+            ("[push]\nprotocol = \"pprof\"", "unknown variant `pprof`, expected `otlp` or `pyroscope`"),
             ("[[label]]\nname = \"a\"", "label `a`: give its source"),
             ("[[label]]\nname = \"a\"\nenv = \"A\"", "unknown field `env`"),
         ];

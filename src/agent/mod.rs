@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! collector (its thread) ── blocks ──▶ live ── an interval ──▶ analyst (a process without privileges) ── Parquet ──▶ store
-//!                                        │                              └───── OTLP ──▶ spool ── push ──▶ a collector
+//!                                        │                              └───── OTLP or pprof ──▶ spool ── push ──▶ a collector or Pyroscope
 //!                                        └───── its balance ──▶ counters ──▶ store, metrics
 //! ```
 //!

@@ -1,13 +1,14 @@
-//! Sends the requests in the spool to a collector over OTLP/HTTP, in its own thread, so that nothing else waits for the
-//! network.
+//! Sends the requests in the spool to a collector over HTTP, by OTLP or to Pyroscope, in its own thread, so that nothing
+//! else waits for the network.
 //!
 //! A request is removed from the spool once it has been answered. If the answer is lost, the same bytes are sent again:
-//! the profiles in it keep their ids.
+//! with OTLP the profiles in it keep their ids. Pyroscope's API has none; profiles keep their labels and times.
 //!
 //! # Sources
-//! OTLP 1.10, "OTLP/HTTP": <https://opentelemetry.io/docs/specs/otlp/#otlphttp>
+//! OTLP 1.10, "OTLP/HTTP": <https://opentelemetry.io/docs/specs/otlp/#otlphttp>;
+//! "Pyroscope server HTTP API": <https://grafana.com/docs/pyroscope/latest/reference-server-api/>
 
-use super::config::{Config, PushConfig};
+use super::config::{Config, Protocol, PushConfig};
 use super::metrics::Metrics;
 use super::server::drop_capabilities;
 use super::spool::{Entry, Spool};
@@ -15,8 +16,8 @@ use super::store::{Size, Store};
 use crate::http_client;
 use crate::output::print_message;
 use anyhow::{Context as _, ensure};
-use axum::http::{StatusCode, header};
-use fpprof_reports::profile::otlp;
+use axum::http::{StatusCode, Uri, header};
+use fpprof_reports::profile::{otlp, pyroscope};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,8 +26,6 @@ use std::time::{Duration, Instant};
 use ureq::Proxy;
 use ureq::tls::{PemItem, RootCerts, parse_pem};
 
-/// The path at which collectors accept profiles.
-const PATH: &str = "/v1development/profiles";
 /// Timeout of a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for all requests sent while the agent ends.
@@ -61,6 +60,7 @@ enum Order {
 #[derive(Debug, Clone)]
 pub(super) struct Collector {
     url: String,
+    protocol: Protocol,
     token_file: Option<PathBuf>,
     client: ureq::Agent,
     pub(super) spool: Arc<Spool>,
@@ -122,30 +122,44 @@ impl Collector {
     /// If the token or certificate file cannot be read, or the spool cannot be opened.
     pub(super) fn new(config: &Config, store: &Store) -> anyhow::Result<Option<Self>> {
         let Config { push: config, interval, .. } = config;
-        let Some(url) = &config.url else { return Ok(None) };
+        let Some(url) = config.endpoint() else { return Ok(None) };
         check(config)?;
         Ok(Some(Self {
-            url: format!("{}{PATH}", url.trim_end_matches('/')),
+            url,
+            protocol: config.protocol,
             token_file: config.token_file.clone(),
             client: client(config)?,
-            spool: Arc::new(Spool::open(store, config.max_spool)?),
+            spool: Arc::new(Spool::open(store, config.protocol, config.max_spool)?),
             spread: (*interval / 4).min(Duration::from_secs(15)),
         }))
     }
 
-    fn post(&self, body: &[u8], timeout: Duration) -> Answer {
-        match self.answer(body, timeout) {
+    /// The URL and the body of a request in the spool.
+    fn message<'r>(&self, request: &'r [u8]) -> io::Result<(Uri, &'r [u8])> {
+        let message = match self.protocol {
+            Protocol::Otlp => self.url.parse().ok().map(|url| (url, request)),
+            Protocol::Pyroscope => pyroscope::query_and_profile(request)
+                .and_then(|(query, profile)| Some((format!("{}?{query}", self.url).parse().ok()?, profile))),
+        };
+        message.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request that this agent has not written"))
+    }
+
+    fn post(&self, (url, body): (Uri, &[u8]), timeout: Duration) -> Answer {
+        match self.answer(url, body, timeout) {
             Ok(answer) => answer,
             Err(error) => Answer::Retry(format!("{}: {error:#}", self.url), None),
         }
     }
 
-    fn answer(&self, body: &[u8], timeout: Duration) -> anyhow::Result<Answer> {
-        let mut request = self
-            .client
-            .post(&self.url)
-            .header(header::CONTENT_TYPE, "application/x-protobuf")
-            .header(header::CONTENT_ENCODING, "gzip");
+    fn answer(&self, url: Uri, body: &[u8], timeout: Duration) -> anyhow::Result<Answer> {
+        let request = self.client.post(url);
+        let mut request = match self.protocol {
+            Protocol::Otlp => {
+                request.header(header::CONTENT_TYPE, "application/x-protobuf").header(header::CONTENT_ENCODING, "gzip")
+            }
+            // A pprof file is compressed; the transfer is not.
+            Protocol::Pyroscope => request.header(header::CONTENT_TYPE, "application/octet-stream"),
+        };
         if let Some(file) = &self.token_file {
             request = request.header(header::AUTHORIZATION, format!("Bearer {}", read_token(file)?));
         }
@@ -153,15 +167,20 @@ impl Collector {
         let (status, headers) = (response.status(), response.headers());
         let retry_after = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let retry_after = retry_after.map(|s| Duration::from_secs(s).min(MAX_RETRY_AFTER));
+        // The status alone says whether it is accepted.
+        let answer = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec().unwrap_or_default();
         let what = || format!("{} answers {status}", self.url);
         Ok(match status {
             status if status.is_success() => {
-                let answer = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec();
-                // The status already says that it is accepted.
-                match answer.ok().and_then(|answer| otlp::rejected(&answer)) {
+                match otlp::rejected(&answer).filter(|_| self.protocol == Protocol::Otlp) {
                     Some((n, why)) => Answer::PartlyRefused(format!("{} refuses {n} profiles: {why}", self.url)),
                     None => Answer::Accepted,
                 }
+            }
+            StatusCode::UNPROCESSABLE_ENTITY
+                if self.protocol == Protocol::Pyroscope && !pyroscope::is_refusal(&answer) =>
+            {
+                Answer::Retry(what(), retry_after)
             }
             StatusCode::BAD_REQUEST
             | StatusCode::PAYLOAD_TOO_LARGE
@@ -268,17 +287,16 @@ impl Pushing {
     fn send_one(&mut self, timeout: Duration) {
         let Some(to) = &mut self.to else { return };
         let Some((entry, body)) = to.collector.spool.take() else { return };
-        match body {
-            Ok(body) => match to.collector.post(&body, timeout) {
-                Answer::Accepted => to.answered(&entry, "accepted", None, &self.metrics),
-                Answer::PartlyRefused(why) => to.answered(&entry, "partly_refused", Some(&why), &self.metrics),
-                Answer::Refused(why) => to.answered(&entry, "refused", Some(&why), &self.metrics),
-                Answer::Retry(why, retry_after) => {
-                    to.wait(&why, retry_after);
-                    to.collector.spool.give_back(entry);
-                    self.metrics.add_push_retry();
-                }
-            },
+        let answer = body.and_then(|body| Ok(to.collector.post(to.collector.message(&body)?, timeout)));
+        match answer {
+            Ok(Answer::Accepted) => to.answered(&entry, "accepted", None, &self.metrics),
+            Ok(Answer::PartlyRefused(why)) => to.answered(&entry, "partly_refused", Some(&why), &self.metrics),
+            Ok(Answer::Refused(why)) => to.answered(&entry, "refused", Some(&why), &self.metrics),
+            Ok(Answer::Retry(why, retry_after)) => {
+                to.wait(&why, retry_after);
+                to.collector.spool.give_back(entry);
+                self.metrics.add_push_retry();
+            }
             // It was already sent, through the index that was replaced at a reload.
             Err(error) if error.kind() == io::ErrorKind::NotFound => _ = to.collector.spool.remove(&entry),
             Err(error) => {

@@ -85,27 +85,25 @@ impl Settings {
         }
     }
 
-    /// The collector, or the size of what is left of an earlier one; says so.
+    /// The collector, or the size of what is left of an earlier one; says what waits and is not sent.
     fn to_send(&self) -> Result<Collector, Size> {
-        if let Some(collector) = &self.collector {
-            return Ok(collector.clone());
+        let protocol = self.collector.as_ref().map(|_| self.config.push.protocol);
+        let left = Spool::left(&self.store, protocol).unwrap_or_else(|error| {
+            print_failure(&error, "what waits for a collector is not counted");
+            None
+        });
+        if let Some((Size { files, .. }, samples)) = left {
+            let dir = self.store.path().join("spool");
+            let (whose, key) = match protocol {
+                None => ("a collector", "push.url"),
+                Some(_) => ("a collector of another protocol", "push.protocol"),
+            };
+            print_message(&format!(
+                "fpprof: {samples} samples wait in {} for {whose}, in {files} files: set {key}, or remove these files",
+                dir.display()
+            ));
         }
-        match Spool::left(&self.store) {
-            Ok(None) => Err(Size::default()),
-            Ok(Some((size, samples))) => {
-                let dir = self.store.path().join("spool");
-                print_message(&format!(
-                    "fpprof: {samples} samples wait in {} for a collector, in {} files: set push.url, or remove these files",
-                    dir.display(),
-                    size.files
-                ));
-                Err(size)
-            }
-            Err(error) => {
-                print_failure(&error, "what waits for a collector is not counted");
-                Err(Size::default())
-            }
-        }
+        self.collector.clone().ok_or_else(|| left.map_or_else(Size::default, |(size, _)| size))
     }
 
     fn governor(&self) -> Governor {
@@ -272,6 +270,7 @@ impl Agent<'_> {
             duration: interval.since.elapsed(),
             inlines: self.settings.config.inlines,
             sent: self.settings.sent(),
+            protocol: self.settings.config.push.protocol,
             labels: self.settings.config.labels().to_vec(),
         };
         let (meta, ticks) = counted(&part, balance)?;

@@ -1,16 +1,18 @@
-//! Tests of `fpprof agent` with a collector: every stored sample is sent once, waits in the spool, or is counted.
+//! Tests of `fpprof agent` with a collector or Pyroscope: every stored sample is sent once, waits in the spool, or is counted.
 
 use crate::agent::Agent;
 use crate::support::wait_until;
+use fpprof_reports::profile::pyroscope;
 use nix::sys::signal::Signal;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development::Sample;
 use prost::Message as _;
 use rcgen::CertifiedKey;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 /// A collector's reaction to a request.
@@ -18,6 +20,8 @@ use std::sync::{Arc, Mutex};
 enum Does {
     /// Answers with this status and headers.
     Answer(&'static str),
+    /// Answers with this status and body.
+    Say(&'static str, &'static str),
     /// Reads the request and closes the connection.
     HangUp,
 }
@@ -83,8 +87,10 @@ fn answer(stream: impl Read + Write, does: Does) -> Option<Got> {
     let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.expect("a length")];
     stream.read_exact(&mut body).ok()?;
-    if let Does::Answer(status) = does {
-        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    if let Does::Answer(status) | Does::Say(status, _) = does {
+        let words = if let Does::Say(_, words) = does { words } else { "" };
+        let length = words.len();
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{words}");
         stream.get_mut().write_all(answer.as_bytes()).ok()?;
         stream.get_mut().flush().ok()?;
     }
@@ -213,6 +219,97 @@ fn certificates_are_checked() {
     wait_until("profiles come", || !collector.got().is_empty());
     assert!(collector.got()[0].head.to_ascii_lowercase().contains("\r\nauthorization: bearer secret\r\n"));
     assert!(!agent.log().contains("secret"));
+    agent.end().assert_balance();
+}
+
+/// The name with its labels in each request to Pyroscope, and the requests as they are in the spool.
+fn to_pyroscope(got: &[Got]) -> Vec<(String, Vec<u8>)> {
+    let requests = got.iter().filter_map(|Got { head, body }| {
+        let query = head.strip_prefix("POST /ingest?")?.split_once(" HTTP/1.1\r\n").expect("a query").0;
+        let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let [(_, name), (_, from), (_, until), (_, format), (_, spy)] = &pairs[..] else { panic!("{query}") };
+        assert_eq!((format.as_str(), spy.as_str()), ("pprof", "fpprof"));
+        assert!(from.parse::<u64>().expect("a time") < until.parse().expect("a time"));
+        Some((name.clone(), [query.as_bytes(), b"\n", body].concat()))
+    });
+    requests.collect()
+}
+
+/// The samples in requests to Pyroscope, each request once, as Go's pprof reads them.
+fn samples_in_pprof<'r>(requests: impl IntoIterator<Item = &'r Vec<u8>>) -> i64 {
+    let directory = tempfile::tempdir().expect("a directory");
+    let requests: BTreeSet<_> = requests.into_iter().collect();
+    let files = requests.into_iter().enumerate().map(|(n, request)| {
+        let (_, profile) = pyroscope::query_and_profile(request).expect("a query and a profile");
+        let file = directory.path().join(n.to_string());
+        std::fs::write(&file, profile).expect("written");
+        file
+    });
+    let raw = Command::new("go").args(["tool", "pprof", "-raw"]).args(files).output().expect("go is needed");
+    assert!(raw.status.success(), "{raw:?}");
+    let raw = String::from_utf8(raw.stdout).expect("UTF-8");
+    let (_, samples) = raw.split_once("Samples:\nsamples/count cpu/nanoseconds[dflt]\n").expect("samples");
+    let (samples, _) = samples.split_once("Locations\n").expect("locations");
+    let values = samples.lines().filter(|line| !line.contains(":[")).map(|line| line.split_whitespace().next());
+    values.map(|value| value.expect("a value").parse::<i64>().expect("a number")).sum()
+}
+
+/// Check that each stored sample is sent to Pyroscope with its labels or waits in the spool: also if Pyroscope is starting or
+/// overloaded, or its answer is lost; then the same bytes are sent again. What it refuses is counted and not sent again.
+#[test]
+fn pyroscope_gets_every_sample() {
+    const STARTING: Does = Does::Say("422 Unprocessable Entity", "failed unknown: empty ring");
+    const REFUSED: Does = Does::Say("422 Unprocessable Entity", "failed invalid_argument: too old");
+    const OVERLOADED: Does = Does::Answer("429 Too Many Requests\r\nRetry-After: 1");
+    let server = Collector::anywhere(None, &[STARTING, TAKEN, OVERLOADED, Does::HangUp, REFUSED, TAKEN]);
+    let rule = "[[label]]\nname = \"team.name\"\nenvironment = \"FPPROF_TEAM\"\n";
+    let url = format!("http://{}/", server.address);
+    let agent = Agent::start(&settings(&url, &format!("protocol = \"pyroscope\"\n{rule}")), &[]);
+    let is_of_team = |(name, _): &(String, Vec<u8>)| name.contains("team_name=web");
+    wait_until("requests of the program come", || to_pyroscope(&server.got()).iter().skip(6).any(is_of_team));
+    let outcome = |name: &str| agent.metric(&format!("fpprof_pushed_samples_total{{outcome=\"{name}\"}}"));
+    assert!(outcome("accepted") > 0.0 && outcome("refused") > 0.0);
+    for other in ["partly_refused", "no_room", "not_written", "unreadable"] {
+        assert_eq!(outcome(other), 0.0, "{other}");
+    }
+    assert_eq!(agent.metric("fpprof_push_retries_total"), 3.0);
+    let stored = agent.end();
+    stored.assert_balance();
+    let got = to_pyroscope(&server.got());
+    assert_eq!(got.len(), server.got().len());
+    let is_again = got[..7].windows(2).map(|pair| pair[0] == pair[1]).collect::<Vec<_>>();
+    assert_eq!(is_again, [true, false, true, true, false, false], "the same bytes, but not what was refused");
+    assert!(got.iter().all(|(name, _)| name.contains("{hostname=") || name.contains(",hostname=")), "{got:?}");
+    assert!(got.iter().all(|(name, _)| name.contains("strategy=")), "{got:?}");
+    let sent = samples_in_pprof(got.iter().map(|(_, request)| request).chain(&stored.waiting));
+    let in_store: Vec<i64> = stored.samples.into_values().collect();
+    assert_eq!(sent, in_store[0]);
+}
+
+/// Check that what waits for Pyroscope is kept and not sent while the agent sends by OTLP, which says so, and is sent once
+/// the protocol is Pyroscope's again.
+#[test]
+fn another_protocol_waits() {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let address = free.expect("an address");
+    let to = |protocol: &str| settings(&format!("http://{address}"), &format!("protocol = \"{protocol}\""));
+    let mut agent = Agent::start(&to("pyroscope"), &[]);
+    wait_until("profiles wait", || agent.metric("fpprof_spool_files") >= 2.0);
+    agent.stop();
+    let left = agent.stored().waiting;
+    let collector = Collector::at(address, None, &[TAKEN]);
+    agent.start_again(&to("otlp"));
+    wait_until("profiles come", || collector.got().len() >= 2);
+    assert!(to_pyroscope(&collector.got()).is_empty());
+    let says = format!("for a collector of another protocol, in {} files: set push.protocol", left.len());
+    assert!(agent.log().contains(&says), "{}", agent.log());
+    assert!(agent.metric("fpprof_spool_files") >= left.len() as f64);
+    agent.configure(&to("pyroscope"));
+    agent.signal(Signal::SIGHUP);
+    wait_until("what was left is sent", || {
+        let sent: BTreeSet<Vec<u8>> = to_pyroscope(&collector.got()).into_iter().map(|(_, request)| request).collect();
+        left.iter().all(|request| sent.contains(request))
+    });
     agent.end().assert_balance();
 }
 

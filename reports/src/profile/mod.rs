@@ -10,6 +10,7 @@ pub mod otlp;
 mod part;
 pub mod perf_script;
 pub mod pprof;
+pub mod pyroscope;
 pub mod request;
 pub mod speedscope;
 

@@ -20,13 +20,20 @@ use std::io::{self, Write};
 /// # Errors
 /// If the writer fails.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(&gzip(&encode(profile).encode_to_vec())?)
+    let keys = ["process", "thread", "pid", "tid", "stack", "stack_end"];
+    out.write_all(&gzip(&encode(profile, profile.recorded.start_unix_ns, &keys))?)
 }
 
-fn encode(profile: &Profile) -> message::Profile {
+/// Encodes the profile as begun at another time, with labels that have few values.
+pub(super) fn encode_at(profile: &Profile, start_unix_ns: u64) -> Vec<u8> {
+    encode(profile, start_unix_ns, &["process", "stack"])
+}
+
+/// `keys` are the labels of samples.
+fn encode(profile: &Profile, start_unix_ns: u64, keys: &[&str]) -> Vec<u8> {
     let mut encoder = Encoder { profile, tables: Dictionary::new(profile) };
     let values = Values::new(&mut encoder);
-    let labels = encoder.labels();
+    let labels = encoder.labels(keys);
     let samples = profile.samples.iter().zip(labels).map(|(sample, labels)| message::Sample {
         location_ids: encoder.tables.stack(sample.stack).iter().map(|&location| number(location)).collect(),
         values: values.of(sample),
@@ -35,12 +42,12 @@ fn encode(profile: &Profile) -> message::Profile {
     let samples = samples.collect();
     let mappings = encoder.mappings();
     let first = profile.events.first();
-    message::Profile {
+    let message = message::Profile {
         samples,
         mappings,
         locations: locations(&encoder.tables),
         functions: functions(&encoder.tables),
-        time_nanos: clamped(profile.recorded.start_unix_ns),
+        time_nanos: clamped(start_unix_ns),
         duration_nanos: i64::try_from(profile.duration.as_nanos()).unwrap_or(i64::MAX),
         period_type: first.map(|event| encoder.value_type(event)),
         period: first.and_then(|event| event.period).map_or(0, clamped),
@@ -48,7 +55,8 @@ fn encode(profile: &Profile) -> message::Profile {
         default_sample_type: first.map_or(0, |event| encoder.value_type(event).r#type),
         sample_types: values.types,
         string_table: encoder.tables.strings.into_values(),
-    }
+    };
+    message.encode_to_vec()
 }
 
 struct Encoder<'p> {
@@ -76,23 +84,26 @@ impl Encoder<'_> {
         comments.iter().map(|comment| self.text(comment)).collect()
     }
 
-    /// The labels of each sample.
-    fn labels(&mut self) -> Vec<Vec<message::Label>> {
-        let keys = ["process", "thread", "pid", "tid", "stack", "stack_end"];
-        let [process, thread, pid, tid, class, end] = keys.map(|key| self.text(key));
+    /// The labels of each sample with these keys.
+    fn labels(&mut self, keys: &[&str]) -> Vec<Vec<message::Label>> {
         let profile = self.profile;
         let labels = profile.samples.iter().map(|sample| {
-            let mut labels = Vec::with_capacity(keys.len());
-            let words = |key, str| message::Label { key, str, num: 0, num_unit: 0 };
-            let number = |key, number: u32| message::Label { key, str: 0, num: number.into(), num_unit: 0 };
-            if let Some(of) = row(&profile.threads, sample.thread) {
-                labels.extend([words(process, self.text(&of.process)), words(thread, self.text(&of.comm))]);
-                labels.extend([number(pid, of.pid), number(tid, of.tid)]);
-            }
-            if let Some(stack) = row(&profile.stacks, sample.stack) {
-                labels.extend([words(class, self.text(stack.stop.class())), words(end, self.text(stack.stop.name()))]);
-            }
-            labels
+            let thread = row(&profile.threads, sample.thread);
+            let stop = row(&profile.stacks, sample.stack).map(|stack| stack.stop);
+            let labels = keys.iter().filter_map(|&key| {
+                let (words, number) = match key {
+                    "process" => (thread?.process.as_str(), 0),
+                    "thread" => (thread?.comm.as_str(), 0),
+                    "pid" => ("", thread?.pid),
+                    "tid" => ("", thread?.tid),
+                    "stack" => (stop?.class(), 0),
+                    "stack_end" => (stop?.name(), 0),
+                    _ => return None,
+                };
+                let (key, str) = (self.text(key), self.text(words));
+                Some(message::Label { key, str, num: number.into(), num_unit: 0 })
+            });
+            labels.collect()
         });
         labels.collect()
     }
