@@ -136,15 +136,16 @@ viewers:
     npm ci --prefix tests/viewers --ignore-scripts
     cargo test --quiet --release --workspace --features {{features}} --test viewers
 
-# The profiles of three agents in DuckDB, ClickHouse's engine, a Spark cluster and an OpenTelemetry Collector: the same totals; wants pip, Go, a JDK and 2 GB.
+# The profiles of three agents in DuckDB, ClickHouse's engine, a Spark cluster, an OpenTelemetry Collector and Grafana Pyroscope: the same totals; wants pip, Go, a JDK and 3 GB.
 engines: build
     python3 -m venv target/tools/engines
     target/tools/engines/bin/pip install --quiet --disable-pip-version-check -r workloads/engines/requirements.txt
     [ -x target/tools/otelcol/otelcol ] || { \
         GOBIN="$PWD/target/tools" go install go.opentelemetry.io/collector/cmd/builder@v0.161.0 && \
         target/tools/builder --config workloads/engines/collector.yaml --skip-strict-versioning; }
+    [ -x target/tools/pyroscope/pyroscope ] || sh workloads/engines/pyroscope.sh target/tools/pyroscope
     rm -rf target/engines
-    target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/tools/otelcol/otelcol target/engines
+    target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/tools/otelcol/otelcol target/tools/pyroscope/pyroscope target/engines
 
 # What questions to many machines' tables cost, by those of `engines`, copied: for workloads/results/fleet.md.
 fleet:

@@ -1,12 +1,12 @@
 """The store of three agents, queried by DuckDB, chDB (ClickHouse's engine) and a Spark cluster, and what the agents sent to an
-OpenTelemetry Collector: the same totals from each.
+OpenTelemetry Collector and to Grafana Pyroscope: the same totals from each.
 
 Three agents run at the same time, each in a UTS namespace with a host name of its own, and write to one store, as hosts write to
-shared storage. Each also sends its profiles to one collector, which is away at first. Then each engine reads the files as they are.
-Fails if two engines differ, or if the totals are not what the agents counted. Needs root, java, and the Python packages in
-requirements.txt.
+shared storage. Two also send their profiles to the collector and one to Pyroscope, which are away at first. Then each engine reads
+the files as they are. Fails if two engines differ, or if the totals are not what the agents counted. Needs root, java, and the
+Python packages in requirements.txt.
 
-usage: engines.py FPPROF COLLECTOR DIRECTORY
+usage: engines.py FPPROF COLLECTOR PYROSCOPE DIRECTORY
 """
 
 import glob
@@ -16,12 +16,17 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 
-HOSTS = ["web-1", "web-2", "db-1"]
+# The protocol by which each host's agent sends.
+HOSTS = {"web-1": "otlp", "web-2": "otlp", "db-1": "pyroscope"}
 SECONDS = 30
-# The collector starts so long after the agents.
+# The collector and Pyroscope start so long after the agents.
 LATE = 8
-COLLECTOR_PORT = 14318
+PORTS = {"otlp": 14318, "pyroscope": 14040}
+# For members of a cluster; Pyroscope has one.
+GRPC_PORT, MEMBER_PORT = 14095, 14946
 PROGRAM = "import json\nwhile True: json.dumps({'key': [1, 2.5, 'text'] * 40})"
 
 # Those that engines write differently as (DuckDB, chDB, Spark). `stacks` and `counters` are views of the two tables.
@@ -48,9 +53,10 @@ QUERIES = {
 def collector(program, directory):
     """Starts the collector; gives it, and the file it writes to."""
     config, profiles = os.path.join(directory, "collector.yaml"), os.path.join(directory, "profiles.json")
+    address = f"127.0.0.1:{PORTS['otlp']}"
     with open(config, "w") as file:
         file.write(
-            f"receivers: {{otlp: {{protocols: {{http: {{endpoint: '127.0.0.1:{COLLECTOR_PORT}'}}}}}}}}\n"
+            f"receivers: {{otlp: {{protocols: {{http: {{endpoint: '{address}'}}}}}}}}\n"
             f"exporters: {{file: {{path: '{profiles}'}}}}\n"
             "service:\n  telemetry: {metrics: {level: none}}\n"
             "  pipelines: {profiles: {receivers: [otlp], exporters: [file]}}\n"
@@ -87,23 +93,71 @@ def collected(profiles):
     return sorted([*key, samples] for key, samples in totals.items())
 
 
-def agents(fpprof, otelcol, directory):
-    """Runs the agents beside a program that computes, and the collector; gives their store, and the collector's file."""
+def pyroscope(program, directory):
+    """Starts Pyroscope."""
+    log = open(os.path.join(directory, "pyroscope.log"), "w")
+    rings = ["compactor", "distributor", "overrides-exporter", "query-scheduler"]
+    addresses = [f"{name}.ring.instance-addr" for name in rings]
+    addresses += ["store-gateway.sharding-ring.instance-addr", "query-frontend.instance-addr", "ingester.lifecycler.addr"]
+    addresses += ["server.http-listen-address", "server.grpc-listen-address", "memberlist.bind-addr", "memberlist.advertise-addr"]
+    options = {
+        **{name: "127.0.0.1" for name in addresses},
+        "server.http-listen-port": PORTS["pyroscope"],
+        "server.grpc-listen-port": GRPC_PORT,
+        "memberlist.bind-port": MEMBER_PORT,
+        "pyroscopedb.data-path": os.path.join(directory, "pyroscope"),
+        "storage.backend": "filesystem",
+        "storage.filesystem.dir": os.path.join(directory, "pyroscope-blocks"),
+        "self-profiling.disable-push": "true",
+        "usage-stats.enabled": "false",
+        # A host has some hundred series; the default is for small clusters.
+        "ingester.max-global-series-per-tenant": 0,
+    }
+    return subprocess.Popen([program, *(f"-{name}={value}" for name, value in options.items())], stdout=log, stderr=log)
+
+
+def shown():
+    """Rows as the query "totals" has them, of Pyroscope."""
+
+    def answer(path, body=None):
+        request = urllib.request.Request(f"http://127.0.0.1:{PORTS['pyroscope']}{path}", body)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)
+
+    names = ["hostname", "strategy", "stack"]
+    now = int(time.time())
+    question = {"labelNames": names, "start": (now - 3600) * 1000, "end": (now + 60) * 1000}
+    rows = []
+    for labels in answer("/querier.v1.QuerierService/Series", json.dumps(question).encode())["labelsSet"]:
+        row = {label["name"]: label["value"] for label in labels["labels"]}
+        selector = ",".join(f'{name}="{row[name]}"' for name in names)
+        query = {"query": f"process_cpu:samples:count:cpu:nanoseconds{{{selector}}}", "from": "now-1h", "until": "now+1m"}
+        flame_graph = answer(f"/pyroscope/render?{urllib.parse.urlencode(query)}")["flamebearer"]
+        rows.append([*(row[name] for name in names), flame_graph["numTicks"]])
+    return sorted(rows)
+
+
+def agents(fpprof, otelcol, pyroscope_program, directory):
+    """Runs the agents beside a program that computes, the collector and Pyroscope; gives their store, the collector's file, and
+    what Pyroscope shows."""
     store = os.path.join(directory, "store")
     busy = subprocess.Popen([sys.executable, "-c", PROGRAM])
     running = []
-    for host in HOSTS:
+    for host, protocol in HOSTS.items():
         config = os.path.join(directory, f"{host}.toml")
         with open(config, "w") as file:
             file.write(
                 f'rate = 49\ninterval = "2s"\n[store]\npath = "{store}"\n[http]\nenabled = false\n'
-                f'[push]\nurl = "http://127.0.0.1:{COLLECTOR_PORT}"\nall-strategies = true\n[limits]\ncpu-percent = 100.0\n'
+                f'[push]\nurl = "http://127.0.0.1:{PORTS[protocol]}"\nprotocol = "{protocol}"\nall-strategies = true\n'
+                "[limits]\ncpu-percent = 100.0\n"
             )
         script = 'echo "$1" > /proc/sys/kernel/hostname; exec "$2" agent --config "$3"'
         running.append(subprocess.Popen(["unshare", "--uts", "sh", "-c", script, "sh", host, fpprof, config]))
     time.sleep(LATE)
     waiting, (receiver, profiles) = len(os.listdir(f"{store}/spool")), collector(otelcol, directory)
-    print(f"when the collector starts, {waiting} requests wait for it")
+    database = pyroscope(pyroscope_program, directory)
+    print(f"when the collector and Pyroscope start, {waiting} requests wait for them")
     time.sleep(SECONDS - LATE)
     for agent in running:
         agent.send_signal(signal.SIGTERM)
@@ -112,11 +166,16 @@ def agents(fpprof, otelcol, directory):
     busy.wait()
     receiver.terminate()
     receiver.wait()
+    try:
+        in_pyroscope = shown()
+    finally:
+        database.terminate()
+        database.wait()
     if failed:
         sys.exit(f"engines: agents failed: {failed}")
     if waiting == 0 or os.listdir(f"{store}/spool"):
-        sys.exit("engines: requests must wait for the collector at first, and not at the end")
-    return store, profiles
+        sys.exit("engines: requests must wait at first, and not at the end")
+    return store, profiles, in_pyroscope
 
 
 def duckdb(store):
@@ -182,9 +241,9 @@ def plain(value):
 
 
 def main():
-    fpprof, otelcol, directory = map(os.path.abspath, sys.argv[1:])
+    fpprof, otelcol, pyroscope_program, directory = map(os.path.abspath, sys.argv[1:])
     os.makedirs(directory, exist_ok=True)
-    store, profiles = agents(fpprof, otelcol, directory)
+    store, profiles, in_pyroscope = agents(fpprof, otelcol, pyroscope_program, directory)
     files = glob.glob(f"{store}/*/*/*.parquet")
     size = sum(os.path.getsize(file) for file in files)
     print(f"{len(HOSTS)} agents, {SECONDS} s: {len(files)} files, {size / 1e3:.0f} kB")
@@ -203,9 +262,11 @@ def main():
                 sys.exit(f"engines: {name} differs in {title}: {differ[:3]}")
         print(f"{name:8} started in {started:.2f} s")
         getattr(query, "end", lambda: None)()
-    if collected(profiles) != answers["totals"]:
-        sys.exit(f"engines: the collector has {collected(profiles)} instead of {answers['totals']}")
-    print(f"OpenTelemetry Collector: {os.path.getsize(profiles) / 1e3:.0f} kB, the same totals")
+    for name, protocol, rows in (("the collector", "otlp", collected(profiles)), ("Pyroscope", "pyroscope", in_pyroscope)):
+        expected = [row for row in answers["totals"] if HOSTS[row[0]] == protocol]
+        if rows != expected:
+            sys.exit(f"engines: {name} has {rows} instead of {expected}")
+        print(f"{name} has the same totals: {sum(row[-1] for row in rows)} samples of all strategies in {len(rows)} rows")
     check(answers)
 
 
@@ -224,7 +285,7 @@ def check(answers):
         if counted[host, "fired"] != parts:
             sys.exit(f"engines: {host}: {counted[host, 'fired']} ticks fired, {parts} are accounted for")
         print(f"{host:8} fired {counted[host, 'fired']} = recorded {counted[host, 'recorded']} + others; stored {stored}")
-    print("ok: every engine has the same rows, and the totals of the agents; so has the collector")
+    print("ok: every engine has the same rows, and the totals of the agents; so have the collector and Pyroscope")
 
 
 if __name__ == "__main__":
