@@ -79,6 +79,13 @@ mod stack;
 mod stacks;
 mod unwinder;
 
+/// The layout of the rules of [`Unwinder::function_rules`], and the limits of a walk that gives the same frames.
+pub mod rules {
+    pub use crate::memory::MAX_ARGUMENT_BYTES;
+    pub use crate::rule::layout::*;
+    pub use crate::unwinder::{MAX_BETWEEN, MAX_START_BYTES};
+}
+
 pub use arch::{Arch, CALL_BYTES};
 pub use cache::SharedRules;
 pub use cfi::{CfaRule, ExpressionBytes, RegisterRule, Row, row_at};

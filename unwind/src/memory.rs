@@ -132,7 +132,7 @@ const USUAL_STACK_BYTES: u64 = 8 << 20;
 
 /// How far above the recorded stack end a stack pointer still counts as in the same stack: `ld.so`, run as a program,
 /// pops its own arguments. An address further up is in another stack.
-const MAX_ARGUMENT_BYTES: u64 = 1 << 19;
+pub const MAX_ARGUMENT_BYTES: u64 = 1 << 19;
 
 /// The usual [`Memory`]: one copied chunk of one stack. It starts at the stack pointer, or some bytes below to include
 /// the red zone.

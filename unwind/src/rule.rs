@@ -2,13 +2,16 @@
 
 use crate::arch::Spec;
 use crate::cfi::{CfaRule, RegisterRule};
-use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
+use crate::stack::{BrokenReason, Root, StopReason};
+use layout::{
+    AT_ENTRY, BY_FP, CFA_SHIFT, FP_RESTORED, FP_SAVED, FP_SHIFT, FULL, KIND_MASK, PLT, SIGNAL, SIMPLE, STOP,
+    STOP_SHIFT, STOPS,
+};
 
 /// How to get from a frame to its caller with ip, sp and fp only.
 ///
-/// Bits 0–3 are the kind. Bit 4: fp was saved. Bit 5: fp has been restored if its slot is below sp. Bit 6: the walk
-/// stops in the code of an entry point. Bits 8–15 are a stop code, 16–31 the slot of fp (words above the CFA, signed)
-/// and 32–63 the offset of the CFA (bytes, signed). Kinds with bit 3 set need nothing but sp or, with bit 0 set, fp.
+/// [`layout`] has the bits. The slot of fp (words above the CFA) and the offset of the CFA (bytes) are signed. Kinds with
+/// bit 3 set need nothing but sp or, with bit 0 set, fp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rule(u64);
 
@@ -76,37 +79,59 @@ pub(crate) enum Kind {
     Stop,
 }
 
-const KIND_MASK: u64 = 0xf;
-const FP_SAVED: u64 = 1 << 4;
-const FP_RESTORED: u64 = 1 << 5;
-const AT_ENTRY: u64 = 1 << 6;
-const EMPTY: u64 = 0;
-const PLT: u64 = 1;
-const FULL: u64 = 2;
-const STOP: u64 = 3;
-const SIGNAL: u64 = 4;
-const SIMPLE: u64 = 8;
-const SP: u64 = SIMPLE;
-const FP: u64 = SIMPLE | IS_FP;
-const IS_FP: u64 = 1;
+/// The bits of rules, as [`crate::Unwinder::function_rules`] documents them, and their stop reasons.
+pub(crate) mod layout {
+    use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 
-/// The stop reasons a rule can encode, by index. [`crate::Unwinder::function_rules`] documents the first six.
-const STOPS: [StopReason; 14] = [
-    StopReason::Complete(Root::UndefinedRa),
-    StopReason::Complete(Root::Start),
-    StopReason::Complete(Root::ThreadStart),
-    StopReason::Complete(Root::StartContext),
-    StopReason::Complete(Root::Goexit),
-    StopReason::Complete(Root::G0),
-    StopReason::Broken(BrokenReason::RaNotExec),
-    StopReason::Broken(BrokenReason::BadCfi),
-    StopReason::Truncated(TruncatedReason::NoCfi),
-    StopReason::Truncated(TruncatedReason::NoModule),
-    StopReason::Truncated(TruncatedReason::ModuleUnavailable),
-    StopReason::Truncated(TruncatedReason::BuildIdMismatch),
-    StopReason::Truncated(TruncatedReason::Abi32),
-    StopReason::Truncated(TruncatedReason::NoSframe),
-];
+    /// The bits of the kind.
+    pub const KIND_MASK: u64 = 0xf;
+    /// Bit: fp was saved.
+    pub const FP_SAVED: u64 = 1 << 4;
+    /// Bit: fp has been restored if its slot is below sp.
+    pub const FP_RESTORED: u64 = 1 << 5;
+    /// Bit: the walk stops in the code of an entry point.
+    pub const AT_ENTRY: u64 = 1 << 6;
+    /// Kind: a lazy PLT entry.
+    pub const PLT: u64 = 1;
+    /// Kind: more registers are needed than sp, fp and ip.
+    pub const FULL: u64 = 2;
+    /// Kind: the walk ends.
+    pub const STOP: u64 = 3;
+    /// Kind: a signal frame.
+    pub const SIGNAL: u64 = 4;
+    /// Bit of the kinds that need only sp or fp.
+    pub const SIMPLE: u64 = 8;
+    /// Bit of those of them that need fp.
+    pub const BY_FP: u64 = 1;
+    /// The lowest of the eight bits with the index of the stop reason.
+    pub const STOP_SHIFT: u32 = 8;
+    /// The lowest of the sixteen bits with the slot of fp.
+    pub const FP_SHIFT: u32 = 16;
+    /// The lowest of the 32 bits with the offset of the CFA.
+    pub const CFA_SHIFT: u32 = 32;
+
+    /// The stop reasons a rule can encode, by index; roots come first.
+    pub const STOPS: [StopReason; 14] = [
+        StopReason::Complete(Root::UndefinedRa),
+        StopReason::Complete(Root::Start),
+        StopReason::Complete(Root::ThreadStart),
+        StopReason::Complete(Root::StartContext),
+        StopReason::Complete(Root::Goexit),
+        StopReason::Complete(Root::G0),
+        StopReason::Broken(BrokenReason::RaNotExec),
+        StopReason::Broken(BrokenReason::BadCfi),
+        StopReason::Truncated(TruncatedReason::NoCfi),
+        StopReason::Truncated(TruncatedReason::NoModule),
+        StopReason::Truncated(TruncatedReason::ModuleUnavailable),
+        StopReason::Truncated(TruncatedReason::BuildIdMismatch),
+        StopReason::Truncated(TruncatedReason::Abi32),
+        StopReason::Truncated(TruncatedReason::NoSframe),
+    ];
+}
+
+const EMPTY: u64 = 0;
+const SP: u64 = SIMPLE;
+const FP: u64 = SIMPLE | BY_FP;
 
 impl Rule {
     /// No rule yet.
@@ -131,7 +156,7 @@ impl Rule {
     /// A rule that ends the walk. A reason that rules cannot encode is left to the full walk.
     pub(crate) fn stop(reason: StopReason) -> Self {
         match (0u64..).zip(STOPS).find(|&(_, stop)| stop == reason) {
-            Some((code, _)) => Self(STOP | code << 8),
+            Some((code, _)) => Self(STOP | code << STOP_SHIFT),
             None => Self::FULL,
         }
     }
@@ -155,7 +180,7 @@ impl Rule {
     /// The CFA of a simple rule.
     #[inline]
     pub(crate) fn simple_cfa(self, sp: u64, fp: u64) -> u64 {
-        let base = if self.0 & IS_FP != 0 { fp } else { sp };
+        let base = if self.0 & BY_FP != 0 { fp } else { sp };
         base.wrapping_add(self.cfa_offset())
     }
 
@@ -174,14 +199,14 @@ impl Rule {
 
     /// Why the walk ends; for [`Kind::Stop`] only.
     pub(crate) fn stop_reason(self) -> StopReason {
-        let code = usize::from(self.0.to_le_bytes()[1]);
-        STOPS.get(code).copied().unwrap_or(StopReason::Broken(BrokenReason::BadCfi))
+        let code = usize::try_from(self.0 >> STOP_SHIFT & 255).ok();
+        code.and_then(|code| STOPS.get(code).copied()).unwrap_or(StopReason::Broken(BrokenReason::BadCfi))
     }
 
     /// Offset of the CFA; for [`Kind::Plt`] the offset in the PLT entry after the push.
     #[inline]
     pub(crate) fn cfa_offset(self) -> u64 {
-        (self.0.cast_signed() >> 32).cast_unsigned()
+        (self.0.cast_signed() >> CFA_SHIFT).cast_unsigned()
     }
 
     /// Whether fp was saved at [`Self::fp_offset`].
@@ -199,18 +224,18 @@ impl Rule {
     /// The slot of fp, in bytes from the CFA.
     #[inline]
     pub(crate) fn fp_offset(self) -> u64 {
-        ((self.0.cast_signed() << 32 >> 48) * 8).cast_unsigned()
+        ((self.0.cast_signed() << (64 - CFA_SHIFT) >> (64 - CFA_SHIFT + FP_SHIFT)) * 8).cast_unsigned()
     }
 
     fn cfa(kind: u64, offset: i64, fp: Option<i64>) -> Option<Self> {
         let offset = i32::try_from(offset).ok()?;
-        let mut bits = kind | u64::from(offset.cast_unsigned()) << 32;
+        let mut bits = kind | u64::from(offset.cast_unsigned()) << CFA_SHIFT;
         if let Some(fp) = fp {
             if fp % 8 != 0 {
                 return None;
             }
             let words = i16::try_from(fp / 8).ok()?;
-            bits |= FP_SAVED | u64::from(words.cast_unsigned()) << 16;
+            bits |= FP_SAVED | u64::from(words.cast_unsigned()) << FP_SHIFT;
         }
         Some(Self(bits))
     }

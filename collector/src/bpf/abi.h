@@ -55,14 +55,21 @@ enum limit {
 	RULE_WAYS = 4,
 	/* Rows of a granule: one for each change of rule. */
 	GRANULE_ROWS = 16,
+	/* Offsets in files that have keys, and numbers of files in keys. */
+	KEY_OFFSET_BITS = 38,
+	KEY_NUMBERS = 1 << 24,
 	/* Marks the only row of a granule whose parts have ways of their own, in place of a rule's index. */
 	PLACE_IN_PARTS = 0xffff,
-	/* The rule of JIT-compiled code, see cfi_walk.bpf.h. */
-	RULE_JIT = 5,
 	/* Code mappings cached per CPU, a power of two. */
 	CODE_MAPPINGS = 8,
 	/* Rules cached per CPU, a power of two. */
 	RECENT_RULES = 1024,
+	/* The most frames without rows between a frame and the JIT-compiled code that called it. */
+	MAX_BETWEEN = 16,
+	/* How far below the end of its stack a frame of start code may be. */
+	MAX_START_BYTES = 512,
+	/* How far above the end of its stack a stack pointer may be, once the program has popped its arguments. */
+	MAX_ARGUMENT_BYTES = 1 << 19,
 	/* Words of a node of a maple tree (MAPLE_NODE_SLOTS + 1 in include/linux/maple_tree.h). */
 	MAPLE_WORDS = 32,
 	/* Depth of a maple tree: a node has at least four children, a process at most 65,530 mappings. */
@@ -484,6 +491,7 @@ struct abi {
 	struct wait wait;
 	struct open_wait open_wait;
 	enum limit limit;
+	enum rule_layout rule_layout;
 	enum counter counter;
 	enum gap_cause gap_cause;
 	enum fp_end fp_end;

@@ -21,15 +21,6 @@
 #include "memory.bpf.h"
 #include "stack_end.bpf.h"
 
-/* A file's number, 24 bits, a bit for parts of granules, and the index of the granule or part in the file. */
-#define RULE_KEY(number, offset) ((__u64)(number) << 40 | (offset) / GRANULE_BYTES)
-#define RULE_PART_KEY(number, offset) ((__u64)(number) << 40 | 1ULL << 39 | (offset) / GRANULE_PART_BYTES)
-#define RECENT_KEY(number, offset) ((__u64)(number) << 40 | (offset))
-/* Fibonacci hashing, after folding the upper half into the lower. */
-#define KEY_HASH(key) (((key) ^ (key) >> 32) * 0x9e3779b97f4a7c15ULL >> 40)
-/* Offsets from here on have no keys, so code there has no rules. */
-#define KEY_OFFSETS (1ULL << 38)
-
 /*
  * Index of a byte's rule in the granule with this key, 0 for none.
  *

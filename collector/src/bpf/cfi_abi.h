@@ -3,6 +3,37 @@
 #ifndef FPPROF_CFI_ABI_H
 #define FPPROF_CFI_ABI_H
 
+/* Parts of a rule, see cfi_walk.bpf.h, and values of its kind and its stop reason. */
+enum rule_layout {
+	RULE_KIND_MASK = 15,
+	RULE_PLT = 1,
+	RULE_FULL = 2,
+	RULE_STOP = 3,
+	RULE_SIGNAL = 4,
+	/* JIT-compiled code, which belongs to no file. */
+	RULE_JIT = 5,
+	RULE_SIMPLE = 8,
+	RULE_BY_FP = 1,
+	RULE_FP_SAVED = 1 << 4,
+	RULE_FP_RESTORED = 1 << 5,
+	RULE_AT_ENTRY = 1 << 6,
+	RULE_STOP_SHIFT = 8,
+	RULE_FP_SHIFT = 16,
+	RULE_CFA_SHIFT = 32,
+	/* Stop reasons below are root frames. */
+	RULE_ROOTS = 6,
+	RULE_NO_CFI = 8,
+};
+
+/* A file's number, a bit for parts of granules, and the index of the granule or part in the file. */
+#define RULE_KEY(number, offset) ((__u64)(number) << 40 | (offset) / GRANULE_BYTES)
+#define RULE_PART_KEY(number, offset) ((__u64)(number) << 40 | 1ULL << 39 | (offset) / GRANULE_PART_BYTES)
+#define RECENT_KEY(number, offset) ((__u64)(number) << 40 | (offset))
+/* Fibonacci hashing, after folding the upper half into the lower. */
+#define KEY_HASH(key) (((key) ^ (key) >> 32) * 0x9e3779b97f4a7c15ULL >> 40)
+/* Offsets from here on have no keys, so code there has no rules. */
+#define KEY_OFFSETS (1ULL << KEY_OFFSET_BITS)
+
 /* A frame of a walk, with its CFA, a multiple of 8 (0: root), and enum cfi_frame_flag. */
 struct cfi_frame {
 	__u64 address;
@@ -37,7 +68,7 @@ struct cfi_miss {
 };
 
 /*
- * Rules of some granules, each named by a key (cfi.bpf.h); key 0 is unused. User space writes them, BPF sets `used`.
+ * Rules of some granules, each named by a key; key 0 is unused. User space writes them, BPF sets `used`.
  * Rows ascend, and the first starts with the granule; unused rows are copies of the last, but start at 255.
  */
 struct rule_set {

@@ -22,7 +22,7 @@
  *   bit  4      fp was saved
  *   bit  5      fp has its value back if its slot is below sp
  *   bit  6      code of the entry point, if the reason of a stop is RULE_NO_CFI
- *   bits 8-15   reason of a stop: the first N_ROOTS are root frames
+ *   bits 8-15   reason of a stop: the first RULE_ROOTS are root frames
  *   bits 16-31  slot of the saved fp, words above the CFA, signed
  *   bits 32-63  offset of the CFA, bytes, signed; for a PLT entry, instruction offset from which on CFA = sp + 16
  *
@@ -34,25 +34,11 @@
 #ifndef FPPROF_CFI_WALK_H
 #define FPPROF_CFI_WALK_H
 
-#define RULE_KIND(rule) (15 & (rule))
-#define RULE_BY_FP 1
-#define RULE_PLT 1
-#define RULE_STOP 3
-#define RULE_SIGNAL 4
-#define RULE_SIMPLE 8
-#define RULE_FP_SAVED (1 << 4)
-#define RULE_FP_RESTORED (1 << 5)
-#define RULE_AT_ENTRY (1 << 6)
-#define RULE_STOP_REASON(rule) (((rule) >> 8) & 255)
-#define RULE_FP_OFFSET(rule) (((__s64)((rule) << 32) >> 48) * 8)
-#define RULE_CFA_OFFSET(rule) ((__s64)(rule) >> 32)
-#define N_ROOTS CFI_END_G0
-#define RULE_NO_CFI 8
-/* MAX_BETWEEN in unwind/src/unwinder/fallback.rs. */
-#define MAX_BETWEEN 16
-/* MAX_START_BYTES in unwind/src/unwinder/outermost.rs, and MAX_ARGUMENT_BYTES in unwind/src/memory.rs. */
-#define MAX_START_BYTES 512
-#define MAX_ARGUMENT_BYTES (1 << 19)
+#define RULE_KIND(rule) (RULE_KIND_MASK & (rule))
+#define RULE_STOP_REASON(rule) (((rule) >> RULE_STOP_SHIFT) & 255)
+#define RULE_FP_OFFSET(rule) \
+	(((__s64)((rule) << (64 - RULE_CFA_SHIFT)) >> (64 - RULE_CFA_SHIFT + RULE_FP_SHIFT)) * 8)
+#define RULE_CFA_OFFSET(rule) ((__s64)(rule) >> RULE_CFA_SHIFT)
 /*
  * The first address above the stack that contains walk->first_sp is needed, in walk->stack_end, 0 if unknown; and calls
  * of scan_word for the first n_words(walk) words from sp up.
@@ -262,7 +248,7 @@ static __always_inline __u32 cfi_step(struct cfi_walk *walk, void *reader)
 		cfa = (rule & RULE_BY_FP ? fp : sp) + RULE_CFA_OFFSET(rule);
 	else if (RULE_KIND(rule) == RULE_PLT)
 		cfa = sp + ((__s64)(ip & 15) >= RULE_CFA_OFFSET(rule) ? 16 : 8);
-	else if (RULE_KIND(rule) == RULE_STOP && RULE_STOP_REASON(rule) < N_ROOTS)
+	else if (RULE_KIND(rule) == RULE_STOP && RULE_STOP_REASON(rule) < RULE_ROOTS)
 		return RULE_STOP_REASON(rule) + 1;
 	else if (RULE_KIND(rule) == RULE_SIGNAL)
 		return signal_step(walk, reader);

@@ -90,6 +90,22 @@ static void provide(struct cfi_walk *walk, struct host_walk *input)
 		;
 }
 
+/* The keys of rules and their hash, for user space, which writes the rules. */
+__u64 fpprof_rule_key(__u32 number, __u64 offset)
+{
+	return RULE_KEY(number, offset);
+}
+
+__u64 fpprof_rule_part_key(__u32 number, __u64 offset)
+{
+	return RULE_PART_KEY(number, offset);
+}
+
+__u32 fpprof_key_hash(__u64 key)
+{
+	return KEY_HASH(key);
+}
+
 /*
  * Walks from these registers (ip, sp, fp), and returns how the walk ended (enum cfi_end). Writes up to MAX_FRAMES
  * frames and their number to *n_frames: all frames of a complete walk, or none.

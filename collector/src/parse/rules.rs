@@ -1,5 +1,7 @@
 //! Rules for the kernel's walk by call frame information, as parsers return them.
 
+use crate::bpf::types::limit;
+
 /// The rule for a range of a file's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleRange {
@@ -14,8 +16,8 @@ pub struct RuleRange {
 const BYTES: usize = 24;
 /// The most bytes of code in one answer.
 const MAX_CODE_BYTES: u64 = 64 << 20;
-/// Code beyond this offset has no rules (`KEY_OFFSETS` in `cfi.bpf.h`).
-const MAX_OFFSET: u64 = 1 << 38;
+/// Code beyond this offset has no rules.
+const MAX_OFFSET: u64 = 1 << limit::KEY_OFFSET_BITS.0;
 
 impl RuleRange {
     /// Encodes ranges as bytes.

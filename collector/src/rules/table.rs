@@ -1,8 +1,8 @@
 //! The maps that hold the rules.
 
-use crate::bpf::types::{limit, rule_set};
+use crate::bpf::types::{limit, rule_layout, rule_set};
 use crate::parse::RuleRange;
-use crate::sys::{SharedMap, wait_for_programs};
+use crate::sys::{SharedMap, key_hash, rule_key, rule_part_key, wait_for_programs};
 use rustc_hash::FxHashMap;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub(crate) const N_RULES: u32 = 1 << 16;
 /// The most files with rules at a time.
 pub(crate) const MAX_FILES: u32 = 1 << 13;
 /// Number of file numbers; none is used twice.
-const N_NUMBERS: u32 = 1 << 24;
+const N_NUMBERS: u32 = limit::KEY_NUMBERS.0;
 
 const SET_BYTES: usize = size_of::<rule_set>();
 const WAYS: usize = limit::RULE_WAYS.0 as usize;
@@ -24,15 +24,11 @@ const GRANULE: usize = limit::GRANULE_BYTES.0 as usize;
 const PART: usize = limit::GRANULE_PART_BYTES.0 as usize;
 const IN_PARTS: u16 = u16::MAX;
 const _: () = assert!(limit::PLACE_IN_PARTS.0 == IN_PARTS as u32);
-/// The bit that marks the key of a part.
-const IS_PART: u64 = 1 << 39;
 /// The two halves of a way's state word.
 const USED: u64 = u32::MAX as u64;
 const ONE_WRITE: u64 = 1 << 32;
-/// As in `cfi.bpf.h`.
-const KEY_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The rule for frames that need other registers: it makes the walk give up without reporting a miss.
-const NEEDS_OTHER_REGISTERS: u64 = 2;
+const NEEDS_OTHER_REGISTERS: u64 = rule_layout::RULE_FULL.0 as u64;
 
 /// Sizes of the two maps that are written in place, bytes.
 pub(crate) const SETS_BYTES: usize = N_SETS as usize * SET_BYTES;
@@ -260,15 +256,15 @@ fn places_at(way: usize) -> usize {
 }
 
 fn key(number: u32, granule: u64) -> u64 {
-    u64::from(number) << 40 | granule
+    rule_key(number, granule * GRANULE as u64)
 }
 
 fn part_key(number: u32, granule: u64, part: u64) -> u64 {
-    u64::from(number) << 40 | IS_PART | (granule * (GRANULE / PART) as u64 + part)
+    rule_part_key(number, granule * GRANULE as u64 + part * PART as u64)
 }
 
 fn set_of(key: u64) -> usize {
-    ((key ^ key >> 32).wrapping_mul(KEY_HASH) >> 40) as usize & (N_SETS as usize - 1)
+    key_hash(key) as usize & (N_SETS as usize - 1)
 }
 
 /// The rows of a granule or part; `None` if there are too many.

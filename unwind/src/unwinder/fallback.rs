@@ -11,7 +11,7 @@ use crate::space::{Modules, Space};
 use crate::stack::{Frame, FrameFlags, FrameSource, StopReason, TruncatedReason};
 
 /// The most frames without unwind information between a frame and the JIT-compiled code that called it.
-const MAX_BETWEEN: usize = 16;
+pub const MAX_BETWEEN: usize = 16;
 
 /// A caller that was found without call frame information.
 pub(super) struct Guess {

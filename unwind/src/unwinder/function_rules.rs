@@ -30,6 +30,8 @@ impl Unwinder {
     /// after 4,096 addresses of a function at which a walk ends, the remaining ones get the kind that needs more
     /// registers.
     ///
+    /// The constants of [`crate::rules`] are this layout:
+    ///
     /// | bits | |
     /// |---|---|
     /// | 0–3 | kind, see below |

@@ -17,6 +17,8 @@ mod single;
 mod trampoline;
 
 pub use batch::Job;
+pub use fallback::MAX_BETWEEN;
 pub use frame_pointers::{Chain, ChainEnd, ChainEntry};
 pub use options::{Fallback, Options};
+pub use outermost::MAX_START_BYTES;
 pub use single::Unwinder;

@@ -19,7 +19,7 @@ use crate::space::{Modules, Space};
 use crate::stack::Root;
 
 /// How far below the end of its stack a frame of start code may be. musl's `libc_start_main_stage2` has 64 bytes.
-const MAX_START_BYTES: u64 = 512;
+pub const MAX_START_BYTES: u64 = 512;
 /// The most arguments a program may have for its stack end to be recognised.
 const MAX_ARGUMENTS: u64 = 1 << 16;
 
