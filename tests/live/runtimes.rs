@@ -43,6 +43,30 @@ public class Busy {
 }
 ";
 
+/// The same program for `CPython`, for as many seconds. For as many again a thread computes, whose functions Python does not
+/// compile.
+const PYTHON_PROGRAM: &str = "
+import _thread, faulthandler, os, sys, time
+def inner(n, tells):
+    if tells: faulthandler.dump_traceback(sys.stdout)
+    sum = 0
+    for i in range(n): sum = (sum * 31 + i) & 0xffff
+    return sum
+def middle(n, tells): return inner(n, tells) + 1
+def outer(n, tells): return middle(n, tells) + 1
+def compute():
+    end = time.monotonic() + int(sys.argv[1])
+    while time.monotonic() < end: outer(100000, False)
+print('process', os.getpid(), flush=True)
+outer(1, True)
+compute()
+sys.deactivate_stack_trampoline()
+done = _thread.allocate_lock()
+done.acquire()
+_thread.start_new_thread(lambda: (compute(), done.release()), ())
+done.acquire()
+";
+
 /// Options that compile each method when it is first called, by itself and with frame pointers, and write a perf map at
 /// the end.
 const JAVA: [&str; 7] = [
@@ -63,8 +87,11 @@ const NODE: [&str; 4] = ["node", "--perf-basic-prof", "--always-sparkplug", "--n
 
 /// The functions of the program, leaf first, from the lines of its library's stack dump.
 fn dumped_stack(stdout: &str) -> Vec<String> {
-    let functions = stdout.lines().filter_map(|line| line.trim_start().strip_prefix("at ")?.split(' ').next());
-    functions.filter(|name| FUNCTIONS.contains(name)).map(str::to_owned).collect()
+    let name = |line: &str| match line.trim_start().strip_prefix("at ") {
+        Some(rest) => rest.split(' ').next().map(str::to_owned),
+        None => line.rsplit_once(" in ").map(|(_, name)| name.to_owned()),
+    };
+    stdout.lines().filter_map(name).filter(|name| FUNCTIONS.contains(&&**name)).collect()
 }
 
 /// The function of a folded frame: V8 writes the kind, a mark of its compiler, the name and the file.
@@ -77,6 +104,12 @@ fn by_v8(frame: &str) -> Option<&str> {
 /// The method of a folded frame: `OpenJDK` writes the result type, the class, the name and the argument types.
 fn by_java(frame: &str) -> Option<&str> {
     frame.split_once(" Busy.")?.1.split('(').next()
+}
+
+/// The function of a folded frame: `CPython` writes the name and the file.
+fn by_python(frame: &str) -> Option<&str> {
+    let (name, file) = frame.strip_prefix("py::")?.split_once(':')?;
+    file.ends_with("/program.py").then_some(name)
 }
 
 /// The functions of the program in a folded stack, leaf first.
@@ -111,20 +144,28 @@ fn check(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>) -> Optio
 /// that they are counted, and that without the frame pointers of compiled code they do not; returns the report. `None`
 /// if there are too few samples.
 fn check_mode(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>, mode: &str) -> Option<Value> {
-    let ran = record(file, &["-F", "999", "--call-graph", mode], command);
-    let pid = ran.stdout.lines().find_map(|line| line.strip_prefix("process ")).expect("its number");
-    std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("the table is there");
-    assert_eq!(dumped_stack(&ran.stdout), FUNCTIONS);
-    let folded = |options: &[&str]| ran_export(file, options);
-    let (with, without) = (folded(&[]), folded(&["--fallback", "none"]));
-    let ((all, right), (_, right_without)) = (in_inner(&with, name), in_inner(&without, name));
+    record_program(file, command, mode, |pid| format!("perf-{pid}.map"));
+    let ((all, right), (_, right_without)) =
+        (in_inner(&ran_export(file, &[]), name), in_inner(&ran_export(file, &["--fallback", "none"]), name));
     assert!(right * 100 >= all * 99 && right_without == 0, "{right} of {all}, {right_without} without frame pointers");
     let report = report(file, &[]);
-    assert_balance(&report);
-    let strategies = report.get("strategies").and_then(Value::as_object).into_iter().flatten();
-    let (_, quality) = strategies.into_iter().next().expect("the strategy of such recordings");
-    assert!(number(quality, "fp_in_jit") >= right, "{quality}");
+    assert!(number(quality(&report), "fp_in_jit") >= right, "{report}");
     (all >= 200).then_some(report)
+}
+
+/// Records a program, which prints its stack, and removes the file that its library writes to `/tmp`.
+fn record_program(file: &Path, command: &[&str], mode: &str, written: impl Fn(&str) -> String) {
+    let ran = record(file, &["-F", "999", "--call-graph", mode], command);
+    let pid = ran.stdout.lines().find_map(|line| line.strip_prefix("process ")).expect("its number");
+    std::fs::remove_file(Path::new("/tmp").join(written(pid))).expect("the file is there");
+    assert_eq!(dumped_stack(&ran.stdout), FUNCTIONS);
+}
+
+/// How the stacks of such a recording end.
+fn quality(report: &Value) -> &Value {
+    assert_balance(report);
+    let strategies = report.get("strategies").and_then(Value::as_object).into_iter().flatten();
+    strategies.into_iter().next().expect("the strategy of such recordings").1
 }
 
 fn ran_export(file: &Path, options: &[&str]) -> String {
@@ -164,4 +205,37 @@ fn stacks_go_through_java_as_java_says() {
         let milliseconds = (2000 * seconds).to_string();
         check(&file, &[&JAVA[..], &["-cp", &classes, "Busy", &milliseconds]].concat(), by_java)
     });
+}
+
+/// As [`check_mode`], for Python: without frame pointers; and walks in the kernel, of which there are enough where no compiled
+/// code is on the stack, are those of the copied stacks.
+fn check_python(file: &Path, command: &[&str], mode: &str) -> Option<()> {
+    record_program(file, command, mode, |pid| format!("jit-{pid}.dump"));
+    let (all, right) = in_inner(&ran_export(file, &["--fallback", "none"]), by_python);
+    let report = report(file, &[]);
+    let (quality, walks) = (quality(&report), report.get("kernel_walks"));
+    if all < 200 || walks.is_some_and(|walks| number(walks, "verified") < 200) {
+        return None;
+    }
+    assert!(right * 100 >= all * 99, "{right} of {all}");
+    assert!(number(quality, "complete") * 100 >= number(quality, "samples") * 99, "{report}");
+    assert_eq!((number(quality, "fp_in_jit"), walks.map_or(0, |walks| number(walks, "different"))), (0, 0), "{report}");
+    Some(())
+}
+
+/// Check that stacks go through what `CPython` compiles for each function, by the call frame information of its jitdump.
+#[test]
+fn stacks_go_through_python_as_python_says() {
+    let target = Path::new(env!("CARGO_BIN_EXE_fpprof")).ancestors().nth(2).expect("the directory of what is built");
+    let python = target.join("tools/python3.13/python3.13");
+    assert!(python.exists(), "{} is needed: `./dev test` fetches it", python.display());
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (dir.path().join("program.py"), dir.path().join("python.fpprof"));
+    std::fs::write(&program, PYTHON_PROGRAM).unwrap();
+    let [python, program] = [&python, &program].map(|path| path.to_str().expect("a path in UTF-8"));
+    for mode in ["dwarf,64K", "cfi,64K,verify=1"] {
+        until_enough("samples of a function", |seconds| {
+            check_python(&file, &[python, "-X", "perf_jit", program, &seconds.to_string()], mode)
+        });
+    }
 }
