@@ -12,7 +12,7 @@ limit=600
 
 die() { echo "try-unit: $*" >&2; exit 1; }
 [ "$(uname -m)" = x86_64 ] || die "it boots x86-64 systems, on x86-64"
-deb=$(ls "$package"/fpprof_*_amd64.deb) || die "no $package/fpprof_*_amd64.deb: ./dev package x86_64"
+deb=$(ls "$package"/fpprof_*_amd64.deb 2> /dev/null) || die "no $package/fpprof_*_amd64.deb: ./dev package x86_64"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
