@@ -44,7 +44,7 @@ fn preempted_goroutines_are_followed() {
         func burn(n int) int { s := 0; for i := 0; i < n; i++ { s += i * n; s ^= s >> 3 }; return s }
         func main() {
             sums := make(chan int)
-            for g := 0; g < 3; g++ { go func() { sums <- burn(40000 + g) }() }
+            for g := 0; g < 3; g++ { go func() { sums <- burn(12000 + g) }() }
             fmt.Println(<-sums + <-sums + <-sums)
         }
     "#;
