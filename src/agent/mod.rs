@@ -20,6 +20,7 @@ mod config;
 mod cost;
 mod counted;
 mod effort;
+mod interval;
 mod labels;
 mod metrics;
 mod outlook;

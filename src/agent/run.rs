@@ -1,11 +1,10 @@
 //! The agent's main loop: recordings, intervals, reloads.
 
-use super::analyst::{Analyst, Output, Sent, Span};
+use super::analyst::Sent;
 use super::compaction::{Compaction, Outcome};
 use super::config::Config;
-use super::cost::Meter;
-use super::counted::{Balance, Ticks};
 use super::effort::{Effort, Governor, Used};
+use super::interval::{Counting, How, Interval, Storer};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
 use super::server::{self, Order};
@@ -15,30 +14,24 @@ use super::store::{Size, Store};
 use crate::exit::DONE;
 use crate::live::Part;
 use crate::output::print_message;
-use crate::tables::Table;
 use crate::values::mode_name;
 use anyhow::bail;
 use fpprof_collector::Request;
-use fpprof_recording::Recording;
-use fpprof_recording::model::Meta;
-use fpprof_reports::parquet::counters::{self, Counter, Counters};
 use fpprof_reports::profile::request;
 use sd_notify::NotifyState;
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often systemd's watchdog is notified.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// Key in [`Agent::failing`]: old files could not be removed.
+/// Key in [`Failures`](super::interval::Failures): old files could not be removed.
 const REMOVING: &str = "removing";
-/// Key in [`Agent::failing`]: files that were merged could not be removed.
+/// Key in [`Failures`](super::interval::Failures): files that were merged could not be removed.
 const CLEANING: &str = "cleaning";
-/// Key in [`Agent::failing`]: requests to the collector could not be spooled.
+/// Key in [`Failures`](super::interval::Failures): requests to the collector could not be spooled.
 const SPOOLING: &str = "spooling";
 
 /// The agent's state across recordings.
@@ -48,14 +41,12 @@ struct Agent<'a> {
     /// The settings before the last reload, until the new ones have recorded an interval.
     previous: Option<Settings>,
     governor: Governor,
-    analyst: Analyst,
+    storer: Storer,
     metrics: Arc<Metrics>,
     pusher: Pusher,
     orders: Receiver<Order>,
     order: Sender<Order>,
     printed: Printed,
-    /// Operations that failed last time, and whose failure was printed.
-    failing: BTreeSet<&'static str>,
     ended: Option<Instant>,
 }
 
@@ -118,25 +109,6 @@ enum Next {
     Again,
 }
 
-/// State of a recording that is kept across intervals.
-struct Counting {
-    balance: Balance,
-    meter: Meter,
-    /// The pids of the processes that parse files.
-    parsers: Vec<u32>,
-    /// Intervals that ended. The first includes the cost of starting, and the last is short: neither is compared with
-    /// the limits.
-    n_intervals: u64,
-    rate: u64,
-}
-
-/// The current interval.
-struct Interval {
-    start_unix_us: u64,
-    since: Instant,
-    ends: Instant,
-}
-
 /// Records until SIGINT or SIGTERM; returns the exit status.
 ///
 /// # Errors
@@ -154,12 +126,11 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         governor: settings.governor(),
         settings,
         previous: None,
-        analyst: Analyst::default(),
+        storer: Storer::new(Arc::clone(&metrics)),
         metrics,
         orders,
         order,
         printed: Printed::default(),
-        failing: BTreeSet::new(),
         ended: None,
     };
     print_message(&format!("fpprof: {}", agent.settings.config.summary()?));
@@ -192,9 +163,7 @@ impl Agent<'_> {
             self.metrics.add_not_sampled(ended.elapsed());
         }
         self.metrics.set_effort(effort);
-        let parsers = session.parsers();
-        let (balance, meter) = (Balance::default(), Meter::new(&parsers));
-        let mut counting = Counting { balance, meter, parsers, n_intervals: 0, rate: effort.rate };
+        let mut counting = Counting::new(session.parsers(), effort.rate);
         let mut interval = self.begin();
         let next = loop {
             notify(NotifyState::Watchdog);
@@ -249,87 +218,56 @@ impl Agent<'_> {
         if orders.contains(&Order::Stop) { Next::Stop } else { Next::Again }
     }
 
-    /// Begins an interval. Intervals end at multiples of their length since 1970, so that those of several machines
-    /// coincide.
+    /// Begins an interval, of the length that the configuration says now.
     fn begin(&self) -> Interval {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let since = Instant::now();
         let length = self.settings.config.interval;
-        let length_ns = length.as_nanos().max(1);
-        let left = length_ns - unix.as_nanos() % length_ns;
-        let ends = since + Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
         self.metrics.interval_begins(length);
-        Interval { start_unix_us: u64::try_from(unix.as_micros()).unwrap_or(0), since, ends }
+        Interval::begin(length)
     }
 
-    /// Stores an interval and its counters; returns the agent's own cost, or `None` if there is no balance to read.
+    /// Stores an interval, and adds its requests to the spool; returns the agent's own cost, or `None` if there is no
+    /// balance to read.
     fn close(&mut self, part: Part, interval: &Interval, counting: &mut Counting) -> Option<Used> {
-        let Counting { balance, meter, parsers, n_intervals, rate } = counting;
-        let span = Span {
-            start_unix_us: interval.start_unix_us,
-            duration: interval.since.elapsed(),
-            inlines: self.settings.config.inlines,
+        let Settings { config, store, .. } = &self.settings;
+        let how = How {
+            store,
+            inlines: config.inlines,
             sent: self.settings.sent(),
-            protocol: self.settings.config.push.protocol,
-            labels: self.settings.config.labels().to_vec(),
+            protocol: config.push.protocol,
+            labels: config.labels(),
         };
-        let (meta, ticks) = counted(&part, balance)?;
-        *n_intervals += 1;
-        let mut rows = Vec::new();
-        for (&event, ticks) in &ticks {
-            let name = meta.events.get(usize::from(event)).map_or("", |event| &event.name);
-            self.metrics.add_ticks(name, ticks);
-            rows.extend(ticks.counters(name));
-        }
-        self.metrics.add_left_out(part.left_out);
-        let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
-        let discarded = self.store_stacks(part, recorded, span.clone());
-        let stored = recorded.saturating_sub(discarded.values().sum());
-        self.metrics.add_stored(stored);
-        discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
-        let spent = meter.look(parsers);
-        self.metrics.interval_ended(&spent);
-        rows.push(counter("stored", "", stored));
-        rows.extend(discarded.iter().map(|(cause, &samples)| counter("discarded", cause, samples)));
-        rows.push(counter("cpu_ns", "", spent.cpu.as_nanos()));
-        rows.push(counter("rss_bytes", "", spent.used.rss_bytes));
-        rows.push(counter("rate_hz", "", *rate));
-        self.store_counters(Counters {
-            start_unix_us: span.start_unix_us,
-            duration: span.duration,
-            host: meta.host.name,
-            counters: rows,
-        });
+        let stored = self.storer.store(part, interval, counting, how)?;
+        self.spool(interval.start_unix_us, &stored.requests);
         match self.settings.store.remove_old(SystemTime::now()) {
             Ok(size) => {
-                self.failing.remove(REMOVING);
+                self.storer.failures.works(REMOVING);
                 self.metrics.set_store(size);
             }
-            Err(error) => self.failed(REMOVING, &error, "old files stay"),
+            Err(error) => self.store_failed(REMOVING, &error, "old files stay"),
         }
-        Some(spent.used)
+        Some(stored.used)
     }
 
     /// Merges the files of an hour that was over when this interval began: what is still to be written began later.
     fn compact(&mut self, interval: &Interval) {
         match self.settings.compaction.clean(Instant::now()) {
-            Ok(()) => _ = self.failing.remove(CLEANING),
-            Err(error) => self.failed(CLEANING, &error, "files that were merged stay there"),
+            Ok(()) => self.storer.failures.works(CLEANING),
+            Err(error) => self.store_failed(CLEANING, &error, "files that were merged stay there"),
         }
-        let Self { settings, analyst, .. } = self;
+        let Self { settings, storer: Storer { analyst, failures, .. }, metrics, .. } = self;
         if !settings.config.store.compact {
             return;
         }
         let until_us = i64::try_from(interval.start_unix_us).unwrap_or(i64::MAX);
         for (outcome, error) in settings.compaction.step(until_us, Instant::now(), |files| analyst.merge(files)) {
-            self.metrics.add_compaction(outcome);
+            metrics.add_compaction(outcome);
             // Only what failed is tried again, and would be reported again.
-            let is_new = outcome != Outcome::Failed || self.failing.insert(outcome.name());
+            let is_new = outcome != Outcome::Failed || failures.begins(outcome.name());
             if let (Some(error), true) = (error, is_new) {
                 print_failure(&error, "its files are not merged");
             }
             if outcome == Outcome::Merged {
-                self.failing.remove(Outcome::Failed.name());
+                failures.works(Outcome::Failed.name());
             }
         }
     }
@@ -348,38 +286,6 @@ impl Agent<'_> {
         true
     }
 
-    /// Unwinds and stores the samples of an interval; returns the number of discarded samples by cause.
-    ///
-    /// `recorded` comes from the balance, `part.samples` from the blocks in memory: samples in neither the part nor its
-    /// left-out blocks are discarded as `unknown`.
-    fn store_stacks(&mut self, part: Part, recorded: u64, span: Span) -> BTreeMap<&'static str, u64> {
-        let (samples, left_out) = (part.samples, part.samples_left_out);
-        let mut discarded = BTreeMap::from([
-            ("no_room", left_out),
-            ("unknown", recorded.saturating_sub(samples).saturating_sub(left_out)),
-        ]);
-        if samples > 0 {
-            let start_unix_us = span.start_unix_us;
-            match self.analyst.analyse(part, span) {
-                Ok(Output { analysed, table, requests }) => {
-                    let readable = analysed.samples.min(samples);
-                    discarded.insert("damaged", samples.saturating_sub(readable));
-                    self.metrics.add_stacks(&analysed);
-                    if !self.write(Table::Stacks, start_unix_us, &table) {
-                        discarded.insert("not_written", readable);
-                    }
-                    self.spool(start_unix_us, &requests);
-                }
-                Err(error) => {
-                    print_failure(&error, &format!("{samples} samples are not stored"));
-                    discarded.insert("not_unwound", samples);
-                }
-            }
-        }
-        discarded.retain(|_, &mut samples| samples > 0);
-        discarded
-    }
-
     /// Adds requests to the spool.
     fn spool(&mut self, start_unix_us: u64, requests: &[request::Request]) {
         let Some(collector) = self.settings.collector.as_ref().filter(|_| !requests.is_empty()) else { return };
@@ -390,50 +296,19 @@ impl Agent<'_> {
             }
         }
         match added.error {
-            None => _ = self.failing.remove(SPOOLING),
+            None => self.storer.failures.works(SPOOLING),
             Some(error) => {
-                self.failed(SPOOLING, &anyhow::Error::msg(error), "what cannot wait is counted as not_written")
+                let what = "what cannot wait is counted as not_written";
+                self.storer.failures.failed(SPOOLING, &anyhow::Error::msg(error), what);
             }
         }
         self.pusher.look();
     }
 
-    fn store_counters(&mut self, counters: Counters) {
-        let mut table = Vec::new();
-        match counters::write(&counters, &mut table) {
-            Ok(()) => _ = self.write(Table::Counters, counters.start_unix_us, &table),
-            Err(error) => {
-                self.failed(Table::Counters.name(), &error.into(), "the counters of the interval are not stored")
-            }
-        }
-    }
-
-    fn write(&mut self, table: Table, start_unix_us: u64, bytes: &[u8]) -> bool {
-        match self.settings.store.write(table, start_unix_us, bytes) {
-            Ok(()) => {
-                self.metrics.add_written(bytes.len());
-                self.failing.remove(table.name());
-                true
-            }
-            Err(error) => {
-                self.failed(
-                    table.name(),
-                    &error,
-                    "what cannot be stored is counted as discarded; the agent goes on trying",
-                );
-                false
-            }
-        }
-    }
-
-    /// Prints the first of several failures in a row; counts those of the store.
-    fn failed(&mut self, doing: &'static str, error: &anyhow::Error, what: &str) {
-        if doing != SPOOLING {
-            self.metrics.store_failed();
-        }
-        if self.failing.insert(doing) {
-            print_failure(error, what);
-        }
+    /// Counts a failure of the store, and prints the first of several in a row.
+    fn store_failed(&mut self, doing: &'static str, error: &anyhow::Error, what: &str) {
+        self.metrics.store_failed();
+        self.storer.failures.failed(doing, error, what);
     }
 
     /// Reads the configuration again; returns whether it changed. An invalid file changes nothing.
@@ -467,16 +342,4 @@ impl Agent<'_> {
         self.governor = self.settings.governor();
         Ok(())
     }
-}
-
-/// The recorder's counters since the previous part, by event.
-fn counted(part: &Part, balance: &mut Balance) -> Option<(Meta, BTreeMap<u16, Ticks>)> {
-    let recording = Recording::open(Cursor::new(&part.balance)).ok()?;
-    let cpus =
-        recording.end().map(|end| &end.cpus).or_else(|| recording.checkpoint().map(|checkpoint| &checkpoint.cpus))?;
-    Some((recording.meta().clone(), balance.note(cpus)))
-}
-
-fn counter(name: &'static str, cause: &str, value: impl TryInto<i64>) -> Counter {
-    Counter { name, event: String::new(), cause: cause.to_owned(), value: value.try_into().unwrap_or(i64::MAX) }
 }

@@ -1,0 +1,241 @@
+//! Stores intervals: their stacks and their counters.
+
+use super::analyst::{Analyst, Output, Sent, Span};
+use super::config::Protocol;
+use super::cost::{Meter, Spent};
+use super::counted::{Balance, Ticks};
+use super::effort::Used;
+use super::labels::LabelRule;
+use super::metrics::Metrics;
+use super::session::print_failure;
+use super::store::Store;
+use crate::live::Part;
+use crate::tables::Table;
+use fpprof_recording::Recording;
+use fpprof_recording::model::Meta;
+use fpprof_reports::parquet::counters::{self, Counter, Counters};
+use fpprof_reports::profile::request::Request;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The current interval.
+#[derive(Debug)]
+pub(super) struct Interval {
+    pub(super) start_unix_us: u64,
+    since: Instant,
+    pub(super) ends: Instant,
+}
+
+/// State of a recording that is kept across intervals.
+#[derive(Debug)]
+pub(super) struct Counting {
+    balance: Balance,
+    meter: Meter,
+    /// The pids of the processes that parse files.
+    pub(super) parsers: Vec<u32>,
+    /// Intervals that ended. The first includes the cost of starting, and the last is short: neither is compared with
+    /// the limits.
+    pub(super) n_intervals: u64,
+    rate: u64,
+}
+
+/// How intervals are analysed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How<'a> {
+    pub(super) store: &'a Store,
+    pub(super) inlines: bool,
+    pub(super) sent: Sent,
+    pub(super) protocol: Protocol,
+    pub(super) labels: &'a [LabelRule],
+}
+
+/// A stored interval.
+#[derive(Debug)]
+pub(super) struct Stored {
+    /// The agent's own cost.
+    pub(super) used: Used,
+    /// Bytes written to the store.
+    pub(super) bytes: usize,
+    /// Recorded samples that are not in the store, by cause.
+    pub(super) discarded: BTreeMap<&'static str, u64>,
+    /// What is to be sent.
+    pub(super) requests: Vec<Request>,
+}
+
+/// Stores intervals, and counts what becomes of them.
+#[derive(Debug)]
+pub(super) struct Storer {
+    pub(super) analyst: Analyst,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) failures: Failures,
+}
+
+/// Operations that failed last time, and whose failure was printed.
+#[derive(Debug, Default)]
+pub(super) struct Failures(BTreeSet<&'static str>);
+
+impl Interval {
+    /// Begins an interval. Intervals end at multiples of their length since 1970, so that those of several machines
+    /// coincide.
+    pub(super) fn begin(length: Duration) -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = Instant::now();
+        let length_ns = length.as_nanos().max(1);
+        let left = length_ns - unix.as_nanos() % length_ns;
+        let ends = since + Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
+        Self { start_unix_us: u64::try_from(unix.as_micros()).unwrap_or(0), since, ends }
+    }
+}
+
+impl Counting {
+    pub(super) fn new(parsers: Vec<u32>, rate: u64) -> Self {
+        Self { balance: Balance::default(), meter: Meter::new(&parsers), parsers, n_intervals: 0, rate }
+    }
+}
+
+impl Storer {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { analyst: Analyst::default(), metrics, failures: Failures::default() }
+    }
+
+    /// Stores an interval and its counters; `None` if there is no balance to read.
+    pub(super) fn store(
+        &mut self,
+        part: Part,
+        interval: &Interval,
+        counting: &mut Counting,
+        how: How<'_>,
+    ) -> Option<Stored> {
+        let Counting { balance, meter, parsers, n_intervals, rate } = counting;
+        let span = Span {
+            start_unix_us: interval.start_unix_us,
+            duration: interval.since.elapsed(),
+            inlines: how.inlines,
+            sent: how.sent,
+            protocol: how.protocol,
+            labels: how.labels.to_vec(),
+        };
+        let (start_unix_us, duration) = (span.start_unix_us, span.duration);
+        let (meta, ticks) = counted(&part, balance)?;
+        *n_intervals += 1;
+        let mut rows = Vec::new();
+        for (&event, ticks) in &ticks {
+            let name = meta.events.get(usize::from(event)).map_or("", |event| &event.name);
+            self.metrics.add_ticks(name, ticks);
+            rows.extend(ticks.counters(name));
+        }
+        self.metrics.add_left_out(part.left_out);
+        let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
+        let mut stored = self.store_stacks(part, recorded, span, how.store);
+        let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
+        self.metrics.add_stored(n_stored);
+        stored.discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
+        let Spent { cpu, used } = meter.look(parsers);
+        self.metrics.interval_ended(&Spent { cpu, used });
+        stored.used = used;
+        rows.push(counter("stored", "", n_stored));
+        rows.extend(stored.discarded.iter().map(|(cause, &samples)| counter("discarded", cause, samples)));
+        rows.push(counter("cpu_ns", "", cpu.as_nanos()));
+        rows.push(counter("rss_bytes", "", used.rss_bytes));
+        rows.push(counter("rate_hz", "", *rate));
+        let counters = Counters { start_unix_us, duration, host: meta.host.name, counters: rows };
+        stored.bytes += self.store_counters(&counters, how.store);
+        Some(stored)
+    }
+
+    /// Unwinds and stores the samples of an interval; its own cost is not yet known.
+    ///
+    /// `recorded` comes from the balance, `part.samples` from the blocks in memory: samples in neither the part nor its
+    /// left-out blocks are discarded as `unknown`.
+    fn store_stacks(&mut self, part: Part, recorded: u64, span: Span, store: &Store) -> Stored {
+        let (samples, left_out) = (part.samples, part.samples_left_out);
+        let mut discarded = BTreeMap::from([
+            ("no_room", left_out),
+            ("unknown", recorded.saturating_sub(samples).saturating_sub(left_out)),
+        ]);
+        let used = Used { cpu_percent: 0.0, rss_bytes: 0 };
+        let mut stored = Stored { used, bytes: 0, discarded: BTreeMap::new(), requests: Vec::new() };
+        if samples > 0 {
+            let start_unix_us = span.start_unix_us;
+            match self.analyst.analyse(part, span) {
+                Ok(Output { analysed, table, requests }) => {
+                    let readable = analysed.samples.min(samples);
+                    discarded.insert("damaged", samples.saturating_sub(readable));
+                    self.metrics.add_stacks(&analysed);
+                    if self.write(store, Table::Stacks, start_unix_us, &table) {
+                        stored.bytes = table.len();
+                    } else {
+                        discarded.insert("not_written", readable);
+                    }
+                    stored.requests = requests;
+                }
+                Err(error) => {
+                    print_failure(&error, &format!("{samples} samples are not stored"));
+                    discarded.insert("not_unwound", samples);
+                }
+            }
+        }
+        discarded.retain(|_, &mut samples| samples > 0);
+        Stored { discarded, ..stored }
+    }
+
+    /// Returns the number of bytes written.
+    fn store_counters(&mut self, counters: &Counters, store: &Store) -> usize {
+        let mut table = Vec::new();
+        if let Err(error) = counters::write(counters, &mut table) {
+            let what = "the counters of the interval are not stored";
+            self.failures.failed(Table::Counters.name(), &error.into(), what);
+            self.metrics.store_failed();
+            return 0;
+        }
+        if self.write(store, Table::Counters, counters.start_unix_us, &table) { table.len() } else { 0 }
+    }
+
+    fn write(&mut self, store: &Store, table: Table, start_unix_us: u64, bytes: &[u8]) -> bool {
+        match store.write(table, start_unix_us, bytes) {
+            Ok(()) => {
+                self.metrics.add_written(bytes.len());
+                self.failures.works(table.name());
+                true
+            }
+            Err(error) => {
+                self.metrics.store_failed();
+                let what = "what cannot be stored is counted as discarded; the agent goes on trying";
+                self.failures.failed(table.name(), &error, what);
+                false
+            }
+        }
+    }
+}
+
+impl Failures {
+    /// Prints the first of several failures in a row.
+    pub(super) fn failed(&mut self, doing: &'static str, error: &anyhow::Error, what: &str) {
+        if self.begins(doing) {
+            print_failure(error, what);
+        }
+    }
+
+    /// Records a failure; returns whether it is the first in a row.
+    pub(super) fn begins(&mut self, doing: &'static str) -> bool {
+        self.0.insert(doing)
+    }
+
+    pub(super) fn works(&mut self, doing: &str) {
+        self.0.remove(doing);
+    }
+}
+
+/// The recorder's counters since the previous part, by event.
+fn counted(part: &Part, balance: &mut Balance) -> Option<(Meta, BTreeMap<u16, Ticks>)> {
+    let recording = Recording::open(Cursor::new(&part.balance)).ok()?;
+    let cpus =
+        recording.end().map(|end| &end.cpus).or_else(|| recording.checkpoint().map(|checkpoint| &checkpoint.cpus))?;
+    Some((recording.meta().clone(), balance.note(cpus)))
+}
+
+fn counter(name: &'static str, cause: &str, value: impl TryInto<i64>) -> Counter {
+    Counter { name, event: String::new(), cause: cause.to_owned(), value: value.try_into().unwrap_or(i64::MAX) }
+}
