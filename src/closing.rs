@@ -8,12 +8,21 @@ use fpprof_recording::model::{Collector, CpuCounters};
 use fpprof_reports::terminal::{Closing, closing, waits_line};
 use std::path::Path;
 
+/// What the samples were written to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Made<'a> {
+    /// A file, or `-`.
+    Recording(&'a Path),
+    /// A directory.
+    Store(&'a Path),
+}
+
 /// Prints the balance, the volume, the own cost and every note to stderr; `tick_s` is the time that a tick represents,
 /// for events that count time.
 ///
 /// # Errors
 /// If stderr cannot be written.
-pub(crate) fn print_outcome(outcome: &Outcome, tick_s: Option<f64>, file: &Path) -> anyhow::Result<()> {
+pub(crate) fn print_outcome(outcome: &Outcome, tick_s: Option<f64>, made: Made<'_>) -> anyhow::Result<()> {
     let end = &outcome.end;
     let of_event = |event| end.cpus.iter().filter(move |cpu| cpu.event == event);
     let cpus: Vec<&CpuCounters> = of_event(0).collect();
@@ -49,8 +58,12 @@ pub(crate) fn print_outcome(outcome: &Outcome, tick_s: Option<f64>, file: &Path)
     for note in &outcome.notes {
         print_message(&format!("note      {note}"));
     }
-    if file != Path::new("-") {
-        print_message(&format!("recorded  {0} (fpprof report {0}; fpprof flamegraph {0})", file.display()));
+    match made {
+        Made::Recording(file) if file == Path::new("-") => {}
+        Made::Recording(file) => {
+            print_message(&format!("recorded  {0} (fpprof report {0}; fpprof flamegraph {0})", file.display()));
+        }
+        Made::Store(directory) => print_message(&format!("stored    {0} (fpprof serve {0})", directory.display())),
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::compaction::Outcome;
 use super::config::Protocol;
 use super::labels::{self, LabelRule, LeftOut};
 use crate::live::Part;
-use crate::worker::{self, Files, KernelNames, Modules, is_privileged};
+use crate::worker::{self, Files, KernelNames, Modules, cpu_time, is_privileged};
 use anyhow::{Context as _, bail, ensure};
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::profile::{Grouping, Profiles};
@@ -21,7 +21,7 @@ use fpprof_reports::parquet;
 use fpprof_reports::profile::request::Request;
 use fpprof_reports::profile::{otlp, pyroscope};
 use fpprof_reports::store::merge;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +34,7 @@ use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
@@ -138,6 +139,8 @@ pub(super) struct StackCount {
 #[derive(Debug, Default)]
 pub(super) struct Analyst {
     kernel_names: Arc<KernelNames>,
+    /// CPU time of the processes that have ended, nanoseconds.
+    cpu_ns: Arc<AtomicU64>,
     /// The messages of a thread that exceeded [`LIMIT`] and may still be running.
     late: Option<Receiver<Message>>,
 }
@@ -150,6 +153,11 @@ enum Message {
 }
 
 impl Analyst {
+    /// CPU time of the processes that have ended.
+    pub(super) fn cpu_time(&self) -> Duration {
+        Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed))
+    }
+
     /// Unwinds and symbolises the samples of an interval.
     ///
     /// # Errors
@@ -209,9 +217,10 @@ impl Analyst {
             }
         }
         let (sender, receiver) = channel();
+        let cpu_ns = Arc::clone(&self.cpu_ns);
         let files = Files { kernel_names: Some(Arc::clone(&self.kernel_names)), ..Files::default() };
         std::thread::Builder::new().name("fpprof-analyst".to_owned()).spawn(move || {
-            let done = in_process(parts, &files, &sender);
+            let done = in_process(parts, &files, &sender, &cpu_ns);
             // After the time limit nobody receives it.
             let _ = sender.send(Message::Done(done));
         })?;
@@ -241,7 +250,7 @@ fn first_part(task: &Task) -> anyhow::Result<File> {
 }
 
 /// Gives parts to a process without privileges, and waits for its exit.
-fn in_process(parts: Vec<File>, files: &Files, sender: &Sender<Message>) -> anyhow::Result<File> {
+fn in_process(parts: Vec<File>, files: &Files, sender: &Sender<Message>, cpu_ns: &AtomicU64) -> anyhow::Result<File> {
     let output = worker::memory_file("fpprof-table")?;
     let stdout = output.try_clone().context("handing over a file")?;
     let (mut child, socket) = worker::start(["agent".into()], |command| {
@@ -255,6 +264,9 @@ fn in_process(parts: Vec<File>, files: &Files, sender: &Sender<Message>) -> anyh
     let mut parts = parts.into_iter().map(|part| (part, 0));
     let served = worker::serve(&socket, files, &mut || parts.next());
     drop(socket);
+    // Its CPU time can be read until it is waited for.
+    let _ = waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    cpu_ns.fetch_add(u64::try_from(cpu_time(child.id()).as_nanos()).unwrap_or(0), Ordering::Relaxed);
     let status = child.wait().context("waiting for the process that unwinds")?;
     served.context("answering the process that unwinds")?;
     ensure!(status.success(), "the process that unwinds ended with {status}");

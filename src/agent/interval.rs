@@ -11,6 +11,7 @@ use super::session::print_failure;
 use super::store::Store;
 use crate::live::Part;
 use crate::tables::Table;
+use fpprof_collector::parse::FileParser;
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
 use fpprof_reports::parquet::counters::{self, Counter, Counters};
@@ -33,12 +34,13 @@ pub(super) struct Interval {
 pub(super) struct Counting {
     balance: Balance,
     meter: Meter,
-    /// The pids of the processes that parse files.
-    pub(super) parsers: Vec<u32>,
+    /// Parses files for the recorder.
+    parser: Arc<dyn FileParser>,
     /// Intervals that ended. The first includes the cost of starting, and the last is short: neither is compared with
     /// the limits.
     pub(super) n_intervals: u64,
-    rate: u64,
+    /// Samples per second on each CPU; `None` if not every tick is the same time.
+    rate: Option<u64>,
 }
 
 /// How intervals are analysed.
@@ -54,7 +56,9 @@ pub(super) struct How<'a> {
 /// A stored interval.
 #[derive(Debug)]
 pub(super) struct Stored {
-    /// The agent's own cost.
+    /// CPU time of the recorder and of unwinding.
+    pub(super) cpu: Duration,
+    /// The same in per cent, and memory.
     pub(super) used: Used,
     /// Bytes written to the store.
     pub(super) bytes: usize,
@@ -90,8 +94,9 @@ impl Interval {
 }
 
 impl Counting {
-    pub(super) fn new(parsers: Vec<u32>, rate: u64) -> Self {
-        Self { balance: Balance::default(), meter: Meter::new(&parsers), parsers, n_intervals: 0, rate }
+    pub(super) fn new(parser: Arc<dyn FileParser>, rate: Option<u64>, storer: &Storer) -> Self {
+        let meter = Meter::new(parser.cpu_time() + storer.analyst.cpu_time());
+        Self { balance: Balance::default(), meter, parser, n_intervals: 0, rate }
     }
 }
 
@@ -108,7 +113,7 @@ impl Storer {
         counting: &mut Counting,
         how: How<'_>,
     ) -> Option<Stored> {
-        let Counting { balance, meter, parsers, n_intervals, rate } = counting;
+        let Counting { balance, meter, parser, n_intervals, rate } = counting;
         let span = Span {
             start_unix_us: interval.start_unix_us,
             duration: interval.since.elapsed(),
@@ -132,14 +137,14 @@ impl Storer {
         let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
         self.metrics.add_stored(n_stored);
         stored.discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
-        let Spent { cpu, used } = meter.look(parsers);
+        let Spent { cpu, used } = meter.look(parser.cpu_time() + self.analyst.cpu_time(), &parser.pids());
         self.metrics.interval_ended(&Spent { cpu, used });
-        stored.used = used;
+        (stored.cpu, stored.used) = (cpu, used);
         rows.push(counter("stored", "", n_stored));
         rows.extend(stored.discarded.iter().map(|(cause, &samples)| counter("discarded", cause, samples)));
         rows.push(counter("cpu_ns", "", cpu.as_nanos()));
         rows.push(counter("rss_bytes", "", used.rss_bytes));
-        rows.push(counter("rate_hz", "", *rate));
+        rows.extend(rate.map(|rate| counter("rate_hz", "", rate)));
         let counters = Counters { start_unix_us, duration, host: meta.host.name, counters: rows };
         stored.bytes += self.store_counters(&counters, how.store);
         Some(stored)
@@ -156,7 +161,8 @@ impl Storer {
             ("unknown", recorded.saturating_sub(samples).saturating_sub(left_out)),
         ]);
         let used = Used { cpu_percent: 0.0, rss_bytes: 0 };
-        let mut stored = Stored { used, bytes: 0, discarded: BTreeMap::new(), requests: Vec::new() };
+        let mut stored =
+            Stored { cpu: Duration::ZERO, used, bytes: 0, discarded: BTreeMap::new(), requests: Vec::new() };
         if samples > 0 {
             let start_unix_us = span.start_unix_us;
             match self.analyst.analyse(part, span) {
@@ -202,7 +208,7 @@ impl Storer {
             }
             Err(error) => {
                 self.metrics.store_failed();
-                let what = "what cannot be stored is counted as discarded; the agent goes on trying";
+                let what = "what cannot be stored is counted as discarded; recording goes on";
                 self.failures.failed(table.name(), &error, what);
                 false
             }

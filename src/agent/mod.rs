@@ -23,6 +23,7 @@ mod effort;
 mod interval;
 mod labels;
 mod metrics;
+mod once;
 mod outlook;
 mod push;
 mod run;
@@ -33,6 +34,7 @@ mod store;
 
 pub(crate) use analyst::{MAX_TABLE_BYTES, run as run_analyst};
 pub(crate) use config::Config;
+pub(crate) use once::{Recorded, record as record_once};
 pub(crate) use outlook::{Outlook, outlook};
 pub(crate) use push::check as check_push;
 pub(crate) use run::run;

@@ -163,7 +163,7 @@ impl Agent<'_> {
             self.metrics.add_not_sampled(ended.elapsed());
         }
         self.metrics.set_effort(effort);
-        let mut counting = Counting::new(session.parsers(), effort.rate);
+        let mut counting = Counting::new(session.parser(), Some(effort.rate), &self.storer);
         let mut interval = self.begin();
         let next = loop {
             notify(NotifyState::Watchdog);
@@ -182,7 +182,6 @@ impl Agent<'_> {
                         continue;
                     };
                     let ended = std::mem::replace(&mut interval, self.begin());
-                    counting.parsers = session.parsers();
                     let used = self.close(part, &ended, &mut counting);
                     notify(NotifyState::Watchdog);
                     self.compact(&interval);

@@ -66,9 +66,9 @@ impl Session {
         Ok(Self { feed, parser, stop, recorder })
     }
 
-    /// The pids of the processes that parse files for the recorder.
-    pub(super) fn parsers(&self) -> Vec<u32> {
-        self.parser.pids()
+    /// Parses files for the recorder.
+    pub(super) fn parser(&self) -> Arc<dyn FileParser> {
+        Arc::clone(&self.parser)
     }
 
     /// Ends the recording; its last samples are then in the feed.

@@ -72,6 +72,13 @@ impl Store {
         write_whole(&dir, &name, bytes).with_context(|| dir.join(&name).display().to_string())
     }
 
+    /// Removes the directories if no table was ever written.
+    pub(super) fn remove_if_empty(&self) {
+        // Fails if there is something in them, which stays.
+        let tables = [Table::Stacks, Table::Counters].map(|table| self.config.path.join(table.name()));
+        tables.iter().chain([&self.config.path]).for_each(|dir| _ = std::fs::remove_dir(dir));
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.config.path
     }
@@ -131,6 +138,7 @@ impl Store {
 
 /// Creates a directory, or checks that nobody else may write into it: otherwise a symbolic link could redirect writes.
 pub(super) fn own_dir(path: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(path.is_dir() || !path.exists(), "there is a file of this name: choose a directory");
     make_dir(path)?;
     let metadata = std::fs::metadata(path)?;
     let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0;

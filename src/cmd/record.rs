@@ -2,6 +2,7 @@
 
 mod args;
 mod file;
+mod live;
 mod plan;
 mod rotation;
 
@@ -24,7 +25,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         fpprof_collector::print_libbpf_messages();
     }
     if args.dry_run {
-        plan::print(&request, &args.output)?;
+        plan::print(&request, args.output(), args.live)?;
         return Ok(DONE);
     }
     let stop = StopFlag::on_signals().context("watching for signals")?;
@@ -32,16 +33,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if let Some(switch) = args.switch_output {
         return rotation::run(args, request, switch, stop, &mut line);
     }
+    if let Some(interval) = args.live {
+        return live::run(args, request, interval, stop, &mut line);
+    }
     request.parser = worker::parser(request.mode)?;
-    let recorded = if args.output == Path::new("-") {
+    let recorded = if args.output() == Path::new("-") {
         let stdout = Patient::stdout(stop).context("writing to stdout")?;
         fpprof_collector::record(&request, stdout, stop, &mut |update| line.update(update))
     } else {
-        record_file(&request, &args.output, stop, &mut |update| line.update(update))
+        record_file(&request, args.output(), stop, &mut |update| line.update(update))
     };
     line.clear();
     match recorded {
-        Ok(outcome) => closed(args, &outcome, &args.output),
+        Ok(outcome) => closed(args, &outcome, args.output()),
         Err(error) => Ok(refused(error)),
     }
 }

@@ -1,5 +1,6 @@
 //! `fpprof top`: shows the hottest functions live.
 
+use crate::closing::{Made, print_outcome};
 use crate::exit::{DONE, FAILED, Usage, error_chain};
 use crate::output::print_message;
 use crate::top::{self, ViewConfig};
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         Ok(outcome) => {
             if let Some(file) = &args.output {
                 let tick_s = Some(1.0 / f64::from(u32::try_from(args.freq).unwrap_or(u32::MAX)));
-                crate::closing::print_outcome(&outcome, tick_s, file)?;
+                print_outcome(&outcome, tick_s, Made::Recording(file))?;
             }
             Ok(DONE)
         }

@@ -3,8 +3,7 @@
 use super::compact::{Block, without_the_dead};
 use fpprof_recording::{BlockKind, block_items, block_kind};
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The most bytes of samples kept for the next part; further blocks are left out and counted.
 const MAX_SAMPLE_BYTES: usize = 32 << 20;
@@ -116,20 +115,22 @@ impl<W: Write> Write for Sink<W> {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Blocks> {
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
         // Blocks are added whole, so a panic elsewhere leaves them consistent.
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Feed {
-    /// Marks the end of the recording.
-    pub(crate) fn end(&self) {
-        let mut blocks = self.0.lock();
+/// The recording is over, also if the recorder has panicked.
+impl<W> Drop for Sink<W> {
+    fn drop(&mut self) {
+        let mut blocks = self.shared.lock();
         (blocks.is_ready, blocks.is_over) = (true, true);
-        self.0.changed.notify_all();
+        self.shared.changed.notify_all();
     }
+}
 
+impl Feed {
     /// Takes what the last balance counts and no part has had; `None` before the first balance.
     pub(crate) fn take(&self) -> Option<Part> {
         let mut blocks = self.0.lock();
@@ -143,15 +144,23 @@ impl Feed {
         blocks.sample_bytes > MAX_SAMPLE_BYTES / 2 || blocks.event_bytes > MAX_EVENT_BYTES.max(blocks.compact_at)
     }
 
-    /// Waits for the next flush, which the collector does each second, and takes a part; `None` at the end.
+    /// Waits for the next flush, which the collector does each second; returns false once the recording is over.
+    pub(crate) fn wait(&self) -> bool {
+        !self.ready().is_over
+    }
+
+    /// Waits for the next flush and takes a part; `None` at the end.
     pub(crate) fn next(&self) -> Option<Part> {
-        let mut blocks = self.0.lock();
-        while !blocks.is_ready {
-            let waited = self.0.changed.wait_timeout(blocks, Duration::from_secs(1));
-            blocks = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        blocks.is_ready = blocks.is_over;
+        let mut blocks = self.ready();
         (!blocks.is_over).then(|| blocks.take())
+    }
+
+    fn ready(&self) -> MutexGuard<'_, Blocks> {
+        let blocks = self.0.lock();
+        let waited = self.0.changed.wait_while(blocks, |blocks| !blocks.is_ready);
+        let mut blocks = waited.unwrap_or_else(PoisonError::into_inner);
+        blocks.is_ready = blocks.is_over;
+        blocks
     }
 }
 

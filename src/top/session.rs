@@ -48,7 +48,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<(Result<Outcome, Error>, Vec<String>)> {
     let file = config.output.map(|path| RecordingFile::until(path, stop));
     let undo = file.as_ref().map(RecordingFile::undo);
-    let (mut sink, feed) = live::pair(file);
+    let (sink, feed) = live::pair(file);
     let (sender, updates) = channel();
     let progress = Mutex::new(Progress::default());
     let choices = Mutex::new(Vec::new());
@@ -79,9 +79,7 @@ pub(crate) fn run(
                 }
                 Update::Mode(_) => {}
             };
-            let outcome = fpprof_collector::record(&request, &mut sink, stop, &mut on_update);
-            feed.end();
-            outcome
+            fpprof_collector::record(&request, sink, stop, &mut on_update)
         });
         let mut view = View::new(config.target.clone(), config.window_seconds);
         let mut meter = Meter::new(request.parser.pids().into_iter().chain(worker_pid).collect());

@@ -177,7 +177,8 @@ fn number(row: &Row, name: &str) -> i64 {
     *number
 }
 
-fn read(store: &Path, busy: u32) -> Stored {
+/// Reads a store; `busy` is a process whose samples are also counted apart.
+pub(crate) fn read(store: &Path, busy: u32) -> Stored {
     let mut stored = Stored::default();
     for row in &rows(&store.join("stacks")) {
         let (strategy, samples) = (text(row, "strategy"), number(row, "samples"));

@@ -18,6 +18,7 @@ mod jit;
 mod jitdump;
 mod kept;
 mod kernel_walks;
+mod live_store;
 mod nbdkit_fio;
 mod off_cpu;
 mod privileged;

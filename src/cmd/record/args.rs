@@ -18,6 +18,9 @@ const DEFAULT_WAIT: &str = "50us";
 /// is killed.
 const DEFAULT_AGGREGATE: &str = "10s";
 
+/// Default for the time that a file of a store covers.
+const DEFAULT_LIVE: &str = "10s";
+
 /// Headings of the options in the help.
 const TARGET: &str = "Target";
 const SAMPLING: &str = "Sampling";
@@ -46,7 +49,8 @@ const HELP_LONG: &str = "Print help (see a summary with '-h')";
   fpprof record -p 1234 --duration 10
   fpprof record -t 1235,1236 --duration 10
   fpprof record -G system.slice/nginx.service --duration 10
-  fpprof record -a --duration 5 --call-graph fp"
+  fpprof record -a --duration 5 --call-graph fp
+  fpprof record --live -F 99 --call-graph auto -a --duration 3600; fpprof serve fpprof.store"
 )]
 pub(crate) struct Args {
     /// Record all processes; with a command, for as long as it runs
@@ -123,9 +127,20 @@ pub(crate) struct Args {
     /// Do not record kernel stacks
     #[arg(long, help_heading = STACKS)]
     no_kernel_stacks: bool,
-    /// Output file, `-` for stdout; an existing FILE is renamed to FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = "fpprof.fpprof", help_heading = OUTPUT)]
-    pub(super) output: PathBuf,
+    /// Output file, `-` for stdout; an existing FILE is renamed to FILE.old [default: fpprof.fpprof]
+    #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
+    output: Option<PathBuf>,
+    /// Unwind while recording: -o is a directory, the store of `fpprof serve`, with a file each TIME [default: 10s]
+    ///
+    /// For recordings of hours: the store has the stacks by function, with their numbers, and no copied stacks. It is what
+    /// `fpprof agent` writes, and Parquet for any other engine. Files that are in it already stay. What cannot be unwound in
+    /// time is counted. The default directory is fpprof.store.
+    #[arg(
+        long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_LIVE,
+        value_parser = values::aggregated, conflicts_with_all = ["max_size", "switch_output", "aggregate", "keep_raw_stacks"],
+        help_heading = OUTPUT
+    )]
+    pub(super) live: Option<Duration>,
     /// Stop after S seconds; a command that still runs gets SIGTERM
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = SAMPLING)]
     pub(super) duration: Option<Duration>,
@@ -249,8 +264,11 @@ impl Args {
             // The second file would need the privilege that is dropped when the first one begins.
             return Err(usage("--switch-output cannot be used with probes, which need CAP_SYS_ADMIN for each file"));
         }
-        if self.switch_output.is_some() && self.output == Path::new("-") {
+        if self.switch_output.is_some() && self.output() == Path::new("-") {
             return Err(usage("--switch-output writes files: pass their name with -o"));
+        }
+        if self.live.is_some() && self.output() == Path::new("-") {
+            return Err(usage("--live writes a directory: pass its name with -o"));
         }
         let ring_bytes = self.ring_size.map(usize::try_from).transpose();
         let collector = CollectorKind::from(self.collector);
@@ -285,6 +303,12 @@ impl Args {
             ..Request::new(target)
         };
         Ok(request)
+    }
+
+    /// Where the recording or the store is written.
+    pub(super) fn output(&self) -> &Path {
+        let usual = if self.live.is_some() { "fpprof.store" } else { "fpprof.fpprof" };
+        self.output.as_deref().unwrap_or(Path::new(usual))
     }
 
     /// The sampling rate or period as given, else the event's default.

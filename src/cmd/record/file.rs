@@ -1,7 +1,7 @@
 //! One file of a recording: how it is created, and what is printed at its end.
 
 use super::args::Args;
-use crate::closing::print_outcome;
+use crate::closing::{Made, print_outcome};
 use crate::exit::{DONE, FAILED, error_chain};
 use crate::output::{RecordingFile, print_message};
 use fpprof_collector::{Error, Outcome, Request, StopFlag, TargetStatus, Update};
@@ -36,7 +36,7 @@ pub(super) fn refused(error: Error) -> u8 {
 /// If stderr cannot be written.
 pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
     if !args.quiet {
-        print_outcome(outcome, args.tick_s(), file)?;
+        print_outcome(outcome, args.tick_s(), Made::Recording(file))?;
     }
     if let EndReason::WriteFailed(errno) = outcome.end.reason {
         let error = std::io::Error::from_raw_os_error(errno);
@@ -47,6 +47,11 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
         ));
         return Ok(FAILED);
     }
+    Ok(exit_status(args, outcome))
+}
+
+/// The exit status: the command's, or a failure, which is printed.
+pub(super) fn exit_status(args: &Args, outcome: &Outcome) -> u8 {
     let status = match outcome.target_status {
         Some(TargetStatus::Exited(status)) => u8::try_from(status & 0xff).unwrap_or(FAILED),
         Some(TargetStatus::Killed(signal)) => {
@@ -56,13 +61,13 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
     };
     if outcome.samples == 0 {
         print_no_samples(args, outcome.end.reason);
-        return Ok(status.max(FAILED));
+        return status.max(FAILED);
     }
     if let Some(failure) = args.max_lost.and_then(|max| lost_failure(outcome, max)) {
         print_message(&format!("fpprof: {failure}"));
-        return Ok(status.max(FAILED));
+        return status.max(FAILED);
     }
-    Ok(status)
+    status
 }
 
 /// Prints why there may be no samples: an empty profile must not look like a good one.

@@ -8,22 +8,23 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 /// Prints the request in five lines.
 ///
 /// # Errors
 /// If stdout cannot be written.
-pub(super) fn print(request: &Request, output: &Path) -> io::Result<()> {
+pub(super) fn print(request: &Request, output: &Path, live: Option<Duration>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    lines(request, output).iter().try_for_each(|(name, text)| writeln!(stdout, "{name:<10}{}", visible(text)))
+    lines(request, output, live).iter().try_for_each(|(name, text)| writeln!(stdout, "{name:<10}{}", visible(text)))
 }
 
-fn lines(request: &Request, output: &Path) -> [(&'static str, String); 5] {
+fn lines(request: &Request, output: &Path, live: Option<Duration>) -> [(&'static str, String); 5] {
     [
         ("target", target(&request.target)),
         ("event", event(request)),
         ("stacks", stacks(request)),
-        ("output", written(request, output)),
+        ("output", written(request, output, live)),
         ("collector", collector(request.collector).to_owned()),
     ]
 }
@@ -67,7 +68,10 @@ fn stacks(request: &Request) -> String {
     format!("{}{or}, {kernel} kernel stacks", mode_name(request.mode))
 }
 
-fn written(request: &Request, output: &Path) -> String {
+fn written(request: &Request, output: &Path, live: Option<Duration>) -> String {
+    if let Some(interval) = live {
+        return format!("the store {}, a file each {interval:?}", output.display());
+    }
     let once = request.aggregate.map_or_else(String::new, |apart| format!("; equal samples once in {apart:?}"));
     format!("{}{once}", output.display())
 }
@@ -84,7 +88,6 @@ fn collector(kind: CollectorKind) -> &'static str {
 mod tests {
     use super::*;
     use fpprof_recording::model::CaptureMode;
-    use std::time::Duration;
 
     /// Check that the lines describe the whole request.
     #[test]
@@ -99,7 +102,7 @@ mod tests {
             aggregate: Some(Duration::from_secs(5)),
             ..Request::new(Target::SystemWhile { argv: vec!["sleep".into(), "1".into()] })
         };
-        let texts = lines(&request, Path::new("out.fpprof")).map(|(_, text)| text);
+        let texts = lines(&request, Path::new("out.fpprof"), None).map(|(_, text)| text);
         assert_eq!(
             texts,
             [

@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::file::{closed, print_no_samples, record_file, refused};
-use crate::closing::print_outcome;
+use crate::closing::{Made, print_outcome};
 use crate::exit::{DONE, FAILED, error_chain};
 use crate::output::{print_message, remove_recording};
 use crate::progress::Line;
@@ -35,7 +35,7 @@ pub(super) fn run(
     line: &mut Line,
 ) -> anyhow::Result<u8> {
     let ends = args.duration.map(|duration| Instant::now() + duration);
-    let mut files = Files { path: &args.output, most: args.switch_max_files, complete: VecDeque::new() };
+    let mut files = Files { path: args.output(), most: args.switch_max_files, complete: VecDeque::new() };
     let (mut status, mut samples) = (DONE, 0_u64);
     let (mut has_fallen_back, mut has_chosen, mut is_waiting) = (false, false, false);
     let is_over = || stop.signal().is_some() || ends.is_some_and(|ends| ends <= Instant::now());
@@ -114,7 +114,7 @@ fn close(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
         return closed(args, outcome, file);
     }
     if !args.quiet {
-        print_outcome(outcome, args.tick_s(), file)?;
+        print_outcome(outcome, args.tick_s(), Made::Recording(file))?;
     }
     Ok(DONE)
 }

@@ -104,9 +104,8 @@ fn seconds_have_their_samples_and_all_events() {
         let (events, samples) = opened(feed.next().expect("a second"));
         assert_eq!((events.len(), samples), (second as usize, second as usize));
     }
-    feed.end();
-    assert!(feed.next().is_none());
     drop(writer);
+    assert!(feed.next().is_none());
     let mut all = Recording::open(Cursor::new(file)).expect("the file is a recording");
     let mut samples = 0;
     all.samples(|_| samples += 1).expect("samples");

@@ -1,0 +1,82 @@
+//! Records one target into a store until it ends: `fpprof record --live`.
+
+use super::analyst::Sent;
+use super::config::{Protocol, StoreConfig};
+use super::interval::{Counting, How, Interval, Stored, Storer};
+use super::metrics::Metrics;
+use super::store::Store;
+use crate::live;
+use fpprof_collector::{Error, Outcome, Request, StopFlag, Update};
+use fpprof_recording::model::Sampling;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A target that was recorded into a store.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) outcome: Outcome,
+    /// Bytes written to the store.
+    pub(crate) bytes: u64,
+    /// CPU time of the recorder and of unwinding.
+    pub(crate) cpu: Duration,
+    /// Recorded samples that are not in the store, by cause.
+    pub(crate) discarded: BTreeMap<&'static str, u64>,
+}
+
+/// Records into the store in this directory, in intervals of this length. Earlier intervals stay there.
+///
+/// # Errors
+/// The outer error if there can be no store there; the inner one if nothing can be recorded.
+pub(crate) fn record(
+    request: &Request,
+    directory: &Path,
+    length: Duration,
+    stop: &'static StopFlag,
+    update: &mut (dyn FnMut(Update<'_>) + Send),
+) -> anyhow::Result<Result<Recorded, Error>> {
+    let config = StoreConfig { path: directory.to_owned(), compact: false, ..StoreConfig::default() };
+    let store = Store::open(&config, &fpprof_collector::host().name)?;
+    let (sink, feed) = live::pair(None::<File>);
+    let mut storer = Storer::new(Arc::new(Metrics::new()));
+    let rate = match request.sampling {
+        Sampling::FrequencyHz(rate) => Some(rate),
+        Sampling::Period(_) => None,
+    };
+    let how = How { store: &store, inlines: true, sent: Sent::Nothing, protocol: Protocol::default(), labels: &[] };
+    let (mut bytes, mut cpu, mut discarded) = (0, Duration::ZERO, BTreeMap::new());
+    let recorded = std::thread::scope(|scope| {
+        let recorder = scope.spawn(move || fpprof_collector::record(request, sink, stop, update));
+        let mut counting = Counting::new(Arc::clone(&request.parser), rate, &storer);
+        let mut interval = Interval::begin(length);
+        loop {
+            let goes_on = feed.wait();
+            if goes_on && Instant::now() < interval.ends && !feed.is_filling_up() {
+                continue;
+            }
+            if let Some(part) = feed.take() {
+                let ended = std::mem::replace(&mut interval, Interval::begin(length));
+                if let Some(stored) = storer.store(part, &ended, &mut counting, how) {
+                    bytes += stored.bytes as u64;
+                    cpu += stored.cpu;
+                    add(&mut discarded, stored);
+                }
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        recorder.join()
+    });
+    let recorded = recorded.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    if recorded.is_err() {
+        store.remove_if_empty();
+    }
+    Ok(recorded.map(|outcome| Recorded { outcome, bytes, cpu, discarded }))
+}
+
+fn add(sums: &mut BTreeMap<&'static str, u64>, stored: Stored) {
+    stored.discarded.into_iter().for_each(|(cause, samples)| *sums.entry(cause).or_default() += samples);
+}
