@@ -18,6 +18,11 @@ build:
 build-arm64:
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc cargo build --quiet --release --target aarch64-unknown-linux-gnu
 
+# Build the program of `fpprof query` beside fpprof, and test it. It is not in the workspace: twenty minutes of CPU time at first.
+query: build
+    FPPROF_BIN={{fpprof}} cargo test --release --manifest-path query/Cargo.toml --target-dir {{programs}}/../query
+    cp {{programs}}/../query/release/fpprof-query {{programs}}
+
 # The main job on real nbdkit + fio: every mode, perf beside it, one report.
 demo *ARGS:
     begun=$(date +%s); cargo build --release && echo "demo: the build took $(($(date +%s) - begun)) s" >&2
@@ -86,6 +91,8 @@ check:
     cargo fmt --manifest-path fuzz/Cargo.toml --all --check
     cargo metadata --quiet --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
     cargo fmt --manifest-path tests/outside/Cargo.toml --check
+    cargo fmt --manifest-path query/Cargo.toml --check
+    cargo metadata --quiet --locked --format-version 1 --manifest-path query/Cargo.toml >/dev/null
     clang-format --dry-run -Werror collector/src/bpf/*.c collector/src/bpf/*.h
     shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings

@@ -1,4 +1,5 @@
-//! Prints the licences of everything that is linked into a static `fpprof` for the target in the first argument.
+//! Prints the licences of everything that is linked into a static `fpprof` for the target in the first argument, or into the
+//! program of the manifest in the second.
 #![forbid(unsafe_code)]
 
 use anyhow::Context as _;
@@ -21,18 +22,33 @@ To link it anew with another version of one of them, build it from fpprof's sour
 libelf and zlib are in the package libbpf-sys on crates.io.
 ";
 
+const QUERY_HEAD: &str = "\
+fpprof-query is licensed under Apache-2.0 OR MIT. The program of this package is linked statically with what is listed here. Of
+the C libraries among it
+  - the GNU C library is LGPL-2.1-or-later (https://www.gnu.org/licenses/old-licenses/lgpl-2.1.html),
+  - libgcc is GPL-3.0-or-later with the GCC Runtime Library Exception (https://www.gnu.org/licenses/gcc-exception-3.1.html),
+  - zstd is BSD-3-Clause OR GPL-2.0.
+To link it anew with another version of one of them, build it from fpprof's source as its README says.
+";
+
 /// How the names of licence files start, in capitals.
 const STARTS: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
 fn main() -> anyhow::Result<()> {
-    let target = env::args().nth(1).context("usage: notices TARGET")?;
-    write(&target, &mut io::stdout().lock())
+    let target = env::args().nth(1).context("usage: notices TARGET [MANIFEST]")?;
+    write(&target, env::args().nth(2).as_deref(), &mut io::stdout().lock())
 }
 
-pub(crate) fn write(target: &str, out: &mut impl Write) -> anyhow::Result<()> {
-    let metadata = MetadataCommand::new().other_options(["--filter-platform".to_owned(), target.to_owned()]).exec()?;
+pub(crate) fn write(target: &str, manifest: Option<&str>, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut command = MetadataCommand::new();
+    command.other_options(["--filter-platform".to_owned(), target.to_owned()]);
+    let head = manifest.map_or(HEAD, |manifest| {
+        command.manifest_path(manifest);
+        QUERY_HEAD
+    });
+    let metadata = command.exec()?;
     let linked = linked(&metadata)?;
-    writeln!(out, "{HEAD}\nRust crates, and the licences they name:\n")?;
+    writeln!(out, "{head}\nRust crates, and the licences they name:\n")?;
     let mut texts = BTreeMap::<String, BTreeSet<String>>::new();
     for package in &linked {
         let name = format!("{} {}", package.name, package.version);

@@ -16,7 +16,7 @@ die() { echo "package: $*" >&2; exit 1; }
 # The prefix of the cross binutils and compiler, or nothing for this machine's own architecture.
 prefix() { [ "$1" = "$(uname -m)" ] || echo "$1-linux-gnu-"; }
 
-build() { # ARCH: a static program, with its debug information
+build() { # ARCH: static programs; fpprof with its debug information
     target=$1-unknown-linux-gnu
     [ -d "$(rustc --print target-libdir --target "$target")" ] ||
         die "Rust has no library for $target: rustup target add $target"
@@ -28,13 +28,14 @@ build() { # ARCH: a static program, with its debug information
     cross=$(prefix "$1")
     [ -z "$cross" ] || export "${name}_LINKER=${cross}gcc"
     env "${name}_RUSTFLAGS=$flags" cargo build --quiet --release -p fpprof --target "$target"
+    env "${name}_RUSTFLAGS=$flags" cargo build --quiet --release --manifest-path query/Cargo.toml --target "$target" \
+        --target-dir "$target_dir/query"
 }
 
 stage() { # ARCH STAGE DEBUG: what goes below /usr, and what goes below /usr/lib/debug
     built=$target_dir/$1-unknown-linux-gnu/release/fpprof
     objcopy=$(prefix "$1")objcopy
-    needed=$("$(prefix "$1")readelf" -d "$built" | sed -n 's/.*(NEEDED).*\[//p')
-    [ -z "$needed" ] || die "$built is not static, it needs $needed"
+    expect_static "$1" "$built"
     mkdir -p "$2/bin" "$2/share/doc/fpprof"
     id=$(file_build_id "$1" "$built")
     debug=$3/.build-id/$(echo "$id" | cut -c1-2)
@@ -49,6 +50,22 @@ stage() { # ARCH STAGE DEBUG: what goes below /usr, and what goes below /usr/lib
     cargo run --quiet --release --example notices -- "$1-unknown-linux-gnu" > "$2/share/doc/fpprof/THIRD-PARTY"
     chmod 644 "$debug"/*
     chmod -R u=rwX,go=rX "$2" "$3"
+}
+
+stage_query() { # ARCH STAGE: the program of `fpprof query`, which cargo has stripped
+    built=$target_dir/query/$1-unknown-linux-gnu/release/fpprof-query
+    expect_static "$1" "$built"
+    doc=$2/share/doc/fpprof-query
+    mkdir -p "$2/bin" "$doc"
+    cp "$built" "$2/bin"
+    cp LICENSE-APACHE LICENSE-MIT "$doc"
+    cargo run --quiet --release --example notices -- "$1-unknown-linux-gnu" query/Cargo.toml > "$doc/THIRD-PARTY"
+    chmod -R u=rwX,go=rX "$2"
+}
+
+expect_static() { # ARCH FILE
+    needed=$("$(prefix "$1")readelf" -d "$2" | sed -n 's/.*(NEEDED).*\[//p')
+    [ -z "$needed" ] || die "$2 is not static, it needs $needed"
 }
 
 file_build_id() { # ARCH FILE
@@ -84,8 +101,10 @@ pack() { # ARCH
     work=$out/work-$1
     rm -rf "$work"
     stage "$1" "$work/stage" "$work/debug"
+    stage_query "$1" "$work/query"
     pack_tar "fpprof-$version-$1-linux" "$work/stage"
     pack_tar "fpprof-$version-$1-linux-debug" "$work/debug" 0
+    pack_tar "fpprof-query-$version-$1-linux" "$work/query"
 
     mkdir -p "$work/deb" "$work/deb-debug/usr/lib/debug"
     cp -a "$work/stage" "$work/deb/usr"
@@ -93,10 +112,14 @@ pack() { # ARCH
     mv "$work/deb/usr/share/doc/fpprof/THIRD-PARTY" "$work/deb/usr/share/doc/fpprof/copyright"
     pack_deb fpprof "$1" "$work/deb" 'profiler that compares frame pointers with DWARF unwinding'
     cp -a "$work/debug/." "$work/deb-debug/usr/lib/debug"
+    mkdir -p "$work/deb-query"
+    cp -a "$work/query" "$work/deb-query/usr"
+    mv "$work/deb-query/usr/share/doc/fpprof-query/THIRD-PARTY" "$work/deb-query/usr/share/doc/fpprof-query/copyright"
+    pack_deb fpprof-query "$1" "$work/deb-query" 'SQL on the stores of fpprof (fpprof query)'
     pack_deb fpprof-dbgsym "$1" "$work/deb-debug" 'debug information for fpprof' 0
 
     rpmbuild --quiet -bb --target "$1-linux" --define "_topdir $work/rpm" --define "version $version" \
-        --define "stage $work/stage" --define "debug $work/debug" packaging/fpprof.spec
+        --define "stage $work/stage" --define "debug $work/debug" --define "query $work/query" packaging/fpprof.spec
     mv "$work"/rpm/RPMS/*/*.rpm "$out"
     rm -rf "$work"
 }

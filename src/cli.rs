@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Agent(cmd::agent::Args),
     #[command(display_order = 0)]
     Serve(cmd::serve::Args),
+    #[command(display_order = 0)]
+    Query(cmd::query::Args),
     #[command(display_order = 1)]
     Compare(cmd::compare::Args),
     #[command(display_order = 1)]

@@ -57,6 +57,7 @@ pub fn run() -> ExitCode {
         cli::Command::Top(args) => cmd::top::run(&args),
         cli::Command::Agent(args) => cmd::agent::run(&args),
         cli::Command::Serve(args) => cmd::serve::run(&args),
+        cli::Command::Query(args) => cmd::query::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),
     };
     exit::code(result)

@@ -46,7 +46,7 @@ fn manual_pages_and_completions_are_whole() {
 #[test]
 fn notices_hold_what_is_linked() {
     let mut notices = Vec::new();
-    notices::write("x86_64-unknown-linux-gnu", &mut notices).expect("writing the notices");
+    notices::write("x86_64-unknown-linux-gnu", None, &mut notices).expect("writing the notices");
     let notices = String::from_utf8(notices).expect("notices are UTF-8");
     let phrases = ["GNU LESSER GENERAL PUBLIC LICENSE", "Jean-loup Gailly", "  libbpf-sys 1.7.0", "  clap 4."];
     for phrase in phrases {

@@ -11,6 +11,7 @@ pub(crate) mod export;
 pub(crate) mod flags;
 pub(crate) mod flamegraph;
 pub(crate) mod import;
+pub(crate) mod query;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod serve;
