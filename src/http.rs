@@ -1,21 +1,33 @@
 //! The HTTP server shared by `fpprof agent` and `fpprof serve`: few connections at a time, each for a limited time, and
 //! no privileges.
 
+mod strangers;
+
 use anyhow::Context as _;
 use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use strangers::Strangers;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 /// Time limit for receiving the head of a request.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
+/// The largest head of a request, bytes.
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Pause after a failure to accept a connection, for instance for want of descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -31,7 +43,10 @@ pub(crate) enum Listener {
 /// The most connections at a time, and the longest time of each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
+    /// Connections whose request is answered.
     pub(crate) connections: usize,
+    /// Connections whose request is still to come, or has no place.
+    pub(crate) strangers: usize,
     pub(crate) time: Duration,
 }
 
@@ -39,35 +54,67 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Listener {
-    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    /// A connection, and the address of the client.
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<IpAddr>)> {
         Ok(match self {
-            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
-            Self::Unix(listener) => Box::new(listener.accept().await?.0),
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                (Box::new(stream), Some(address.ip()))
+            }
+            Self::Unix(listener) => (Box::new(listener.accept().await?.0), None),
         })
     }
 }
 
-/// Serves connections forever. Any user of this machine may connect, so their number and duration are limited: nobody
-/// can use up this process's descriptors.
-pub(crate) async fn serve(listener: &Listener, routes: &Router, limits: Limits) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+/// Serves connections forever. Anybody who reaches the address may connect, so number and duration of connections are
+/// limited: nobody can use up this process's descriptors, and whoever connects and says nothing keeps nobody else out.
+pub(crate) async fn serve(listener: &Listener, routes: Router, limits: Limits) {
+    let Limits { connections, strangers, time } = limits;
+    let (strangers, places) = (Strangers::new(strangers), Semaphore::new(connections));
+    let door = Arc::new(Door { routes, strangers, places });
     loop {
-        // The semaphore is never closed.
-        let place = Arc::clone(&places).acquire_owned().await;
-        let Ok(stream) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let service = TowerToHyperService::new(routes.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            let mut connection = http1::Builder::new();
-            // An idle connection, or one whose request does not arrive, would occupy a place.
-            connection.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(MAX_REQUEST_TIME);
-            let answered = connection.serve_connection(TokioIo::new(stream), service);
+        let its = Arc::clone(&door);
+        door.strangers.run(from, async move {
             // A client that has gone or takes too long is dropped.
-            let _ = tokio::time::timeout(limits.time, answered).await;
+            let _ = timeout(time, its.connection(stream)).await;
         });
+    }
+}
+
+/// What connections have in common.
+struct Door {
+    routes: Router,
+    strangers: Strangers,
+    /// Places for connections that are no strangers.
+    places: Semaphore,
+}
+
+impl Door {
+    /// Answers the one request of a connection; `None` if it is broken or takes too long.
+    async fn connection(&self, stream: Box<dyn Stream>) -> Option<()> {
+        // Kept to the end of the connection.
+        let place = OnceLock::new();
+        let service = service_fn(|request| self.answer(request, &place));
+        let mut connection = http1::Builder::new();
+        // An idle connection, or one whose request does not arrive, would occupy a place.
+        connection.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(MAX_REQUEST_TIME);
+        connection.max_header_size(MAX_HEAD_BYTES);
+        connection.serve_connection(TokioIo::new(stream), service).await.ok()
+    }
+
+    async fn answer<'a>(
+        &'a self,
+        request: Request<Incoming>,
+        place: &OnceLock<SemaphorePermit<'a>>,
+    ) -> Result<Response, Infallible> {
+        // The semaphore is never closed.
+        _ = self.places.acquire().await.map(|permit| place.set(permit));
+        self.strangers.let_in();
+        TowerToHyperService::new(self.routes.clone()).call(request).await
     }
 }
 

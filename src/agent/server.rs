@@ -29,7 +29,7 @@ pub(super) enum Order {
 /// Content type of `OpenMetrics` text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const LIMITS: Limits = Limits { connections: 16, time: Duration::from_secs(10) };
+const LIMITS: Limits = Limits { connections: 16, strangers: 16, time: Duration::from_secs(10) };
 
 /// Starts to listen, and to forward signals as orders.
 ///
@@ -61,7 +61,7 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
                 tokio::spawn(async move { while signal.recv().await.is_some() && orders.send(order).is_ok() {} });
             }
             match listener.map(tokio::net::TcpListener::from_std) {
-                Some(Ok(listener)) => serve(&Listener::Tcp(listener), &routes(metrics), LIMITS).await,
+                Some(Ok(listener)) => serve(&Listener::Tcp(listener), routes(metrics), LIMITS).await,
                 _ => std::future::pending().await,
             }
         });

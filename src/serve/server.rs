@@ -24,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore};
 
 /// A browser opens six connections; a query and the [`MAX_WAITING`] before it take up to a minute each.
-const LIMITS: Limits = Limits { connections: 32, time: Duration::from_secs(600) };
+const LIMITS: Limits = Limits { connections: 32, strangers: 256, time: Duration::from_secs(600) };
 /// The most queries that may wait for their turn.
 const MAX_WAITING: usize = 8;
 /// Answers contain names chosen by others: these headers keep browsers from treating them as anything but data.
@@ -68,7 +68,7 @@ pub(crate) fn run(files: Files, listen: &Listen) -> anyhow::Result<u8> {
             });
         }
         let listener = bound.listener()?;
-        tokio::spawn(async move { serve(&listener, &routes(server), LIMITS).await });
+        tokio::spawn(async move { serve(&listener, routes(server), LIMITS).await });
         print_message(&format!("fpprof: {bound}"));
         stop.notified().await;
         anyhow::Ok(())
@@ -97,7 +97,8 @@ async fn show(State(server): State<Arc<Server>>) -> Response {
 async fn protect(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
     let mut response = if request.method() != Method::GET {
-        failed(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered")
+        let refusal = failed(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered");
+        ([(header::ALLOW, "GET")], refusal).into_response()
     } else if !is_of_this_machine(request.headers()) {
         let message = "the Host header names another machine: open the page as localhost or 127.0.0.1";
         failed(StatusCode::FORBIDDEN, message)

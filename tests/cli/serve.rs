@@ -141,6 +141,8 @@ fn wrong_requests_are_refused() {
     }
     assert_eq!(status("GET /api/facets", "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n"), 403);
     assert_eq!(status("POST /api/facets", "Host: localhost\r\nContent-Length: 0\r\n"), 405);
+    let (_, _, head) = serving.request("HEAD /", "Host: localhost\r\n");
+    assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("allow: GET\r\n"), "{head}");
     assert_eq!(status("GET /../etc/passwd", "Host: localhost\r\n"), 404);
     let (_, _, head) = serving.request("GET /", "Host: localhost\r\n");
     for line in ["content-security-policy: default-src 'none'; script-src 'sha256-", "x-content-type-options: nosniff"]
