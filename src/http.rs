@@ -2,6 +2,9 @@
 //! no privileges.
 
 mod strangers;
+mod token;
+
+pub(crate) use token::Token;
 
 use anyhow::Context as _;
 use axum::Router;
@@ -23,8 +26,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
-/// Time limit for receiving the head of a request.
+/// Time limit for a TLS handshake, and for receiving the head of a request.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
 /// The largest head of a request, bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -40,12 +44,19 @@ pub(crate) enum Listener {
     Unix(UnixListener),
 }
 
+/// What clients need to be let in; by default nothing.
+#[derive(Default)]
+pub(crate) struct Access {
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) token: Option<Token>,
+}
+
 /// The most connections at a time, and the longest time of each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Connections whose request is answered.
     pub(crate) connections: usize,
-    /// Connections whose request is still to come, or has no place.
+    /// Connections whose request is still to come, or has no place or no token.
     pub(crate) strangers: usize,
     pub(crate) time: Duration,
 }
@@ -68,10 +79,10 @@ impl Listener {
 
 /// Serves connections forever. Anybody who reaches the address may connect, so number and duration of connections are
 /// limited: nobody can use up this process's descriptors, and whoever connects and says nothing keeps nobody else out.
-pub(crate) async fn serve(listener: &Listener, routes: Router, limits: Limits) {
+pub(crate) async fn serve(listener: &Listener, access: Access, routes: Router, limits: Limits) {
     let Limits { connections, strangers, time } = limits;
     let (strangers, places) = (Strangers::new(strangers), Semaphore::new(connections));
-    let door = Arc::new(Door { routes, strangers, places });
+    let door = Arc::new(Door { access, routes, strangers, places });
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
@@ -87,6 +98,7 @@ pub(crate) async fn serve(listener: &Listener, routes: Router, limits: Limits) {
 
 /// What connections have in common.
 struct Door {
+    access: Access,
     routes: Router,
     strangers: Strangers,
     /// Places for connections that are no strangers.
@@ -96,6 +108,10 @@ struct Door {
 impl Door {
     /// Answers the one request of a connection; `None` if it is broken or takes too long.
     async fn connection(&self, stream: Box<dyn Stream>) -> Option<()> {
+        let stream = match &self.access.tls {
+            Some(tls) => Box::new(timeout(MAX_REQUEST_TIME, tls.accept(stream)).await.ok()?.ok()?),
+            None => stream,
+        };
         // Kept to the end of the connection.
         let place = OnceLock::new();
         let service = service_fn(|request| self.answer(request, &place));
@@ -111,6 +127,11 @@ impl Door {
         request: Request<Incoming>,
         place: &OnceLock<SemaphorePermit<'a>>,
     ) -> Result<Response, Infallible> {
+        if let Some(token) = &self.access.token
+            && let Some(refusal) = token.refusal(request.headers()).await
+        {
+            return Ok(refusal);
+        }
         // The semaphore is never closed.
         _ = self.places.acquire().await.map(|permit| place.set(permit));
         self.strangers.let_in();

@@ -3,7 +3,7 @@
 use crate::exit::{DONE, FAILED};
 use crate::output::print_message;
 use crate::recordings::{Source, print_warnings};
-use crate::serve::{self, Listen, listen};
+use crate::serve::{self, AccessArgs, Listen, listen};
 use crate::worker::{self, is_privileged};
 use anyhow::{Context as _, bail, ensure};
 use fpprof_analysis::profile::{Grouping, Profiles};
@@ -21,8 +21,9 @@ const PARQUET: &[u8; 4] = b"PAR1";
 
 /// Show a store or a recording as a page: flame graphs, functions, comparisons, lost samples, cost
 ///
-/// The page is served to this machine only. It has filters for times, machines, services, containers, processes, labels and
-/// strategies, and its address says what it shows. The same answers are at /api as JSON, with the parameters of the page.
+/// The page has filters for times, machines, services, containers, processes, labels and strategies, and its address says
+/// what it shows. The same answers are at /api as JSON, with the parameters of the page. It is served to this machine; to
+/// others only with --token-file, --tls-cert and --tls-key.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof serve                         # the store of `fpprof agent`, at http://127.0.0.1:7475/
@@ -30,20 +31,23 @@ const PARQUET: &[u8; 4] = b"PAR1";
   fpprof serve --listen 127.0.0.1:8080 /srv/profiles
   fpprof serve --listen unix:/run/fpprof.sock           # for this user alone
   ssh -t -L 7475:127.0.0.1:7475 HOST fpprof serve       # the page of another machine
+  fpprof serve --listen 0.0.0.0:7475 --token-file token --tls-cert cert.pem --tls-key key.pem   # for other machines
   curl 'http://127.0.0.1:7475/api/functions?service=nginx.service&from=2026-11-26T14:00:00Z'")]
 pub(crate) struct Args {
     /// The directory of a store, a recording, or a table of `export --format parquet`
     #[arg(value_name = "STORE|RECORDING", default_value = "/var/lib/fpprof")]
     path: PathBuf,
-    /// Loopback address and port, where port 0 is any that is free, or unix:PATH
+    /// Address and port, where port 0 is any that is free, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7475", value_parser = listen)]
     listen: Listen,
+    #[command(flatten)]
+    access: AccessArgs,
 }
 
 /// Runs the subcommand; gives the exit status.
 ///
 /// # Errors
-/// If there is no store or recording, or the address is taken.
+/// If there is no store or recording, the address is taken, or what it needs is missing or cannot be used.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let path = &args.path;
     if worker::is_worker() {
@@ -52,12 +56,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             Ok(DONE)
         });
     }
+    let access = args.access.read(&args.listen)?;
     if !path.exists() {
         bail!("{}: not found; `fpprof agent` makes a store, and a recording can be shown, too", path.display());
     }
     let files = if path.is_dir() { serve::Files::store(path).map(Some) } else { one(path) };
     match files.with_context(|| path.display().to_string())? {
-        Some(files) => serve::run(files, &args.listen),
+        Some(files) => serve::run(files, &args.listen, access),
         None => Ok(FAILED),
     }
 }

@@ -1,25 +1,25 @@
-//! Addresses the page is served at: of this machine only.
+//! Addresses the page is served at.
 
 use crate::http::Listener;
 use anyhow::{Context as _, ensure};
 use rustix::fs::Mode;
 use rustix::process::umask;
-use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// An address that only this machine can reach.
+/// An address to listen at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Listen {
-    /// A port of a loopback address.
+    /// A port.
     Tcp(SocketAddr),
     /// A Unix socket in the file system.
     Unix(PathBuf),
 }
 
-/// Parses `127.0.0.1:PORT`, `[::1]:PORT`, `localhost:PORT` or `unix:PATH`.
+/// Parses `IP:PORT`, `[IPv6]:PORT`, `localhost:PORT` or `unix:PATH`.
 ///
 /// # Errors
 /// If it is none of these; the message says what to do instead.
@@ -32,18 +32,10 @@ pub(crate) fn listen(text: &str) -> Result<Listen, String> {
         Some(port) => format!("127.0.0.1:{port}"),
         None => text.to_owned(),
     };
-    let address: SocketAddr = spelled
-        .parse()
-        .map_err(|_error| "expected 127.0.0.1:PORT, [::1]:PORT or unix:PATH, with port 0 for any".to_owned())?;
-    if !address.ip().is_loopback() {
-        return Err(format!(
-            "{} can be reached by other machines, and the page asks for no password: listen on 127.0.0.1 and forward \
-             the port (ssh -L {port}:127.0.0.1:{port} HOST), or put a proxy with TLS and a password in front",
-            address.ip(),
-            port = address.port()
-        ));
-    }
-    Ok(Listen::Tcp(address))
+    let address = spelled.parse();
+    address
+        .map(Listen::Tcp)
+        .map_err(|_error| "expected IP:PORT, [IPv6]:PORT or unix:PATH, with port 0 for any".to_owned())
 }
 
 /// A bound address; dropping it removes the file of a Unix socket.
@@ -83,18 +75,17 @@ impl Bound {
             Self::Unix(listener, _) => Listener::Unix(tokio::net::UnixListener::from_std(listener.try_clone()?)?),
         })
     }
-}
 
-/// The address to open.
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => write!(f, "http://{address}/"),
-                Err(error) => write!(f, "{error}"),
-            },
-            Self::Unix(_, path) => write!(f, "unix:{}", path.display()),
-        }
+    /// The address to open.
+    ///
+    /// # Errors
+    /// If the socket does not know it.
+    pub(super) fn url(&self, has_tls: bool) -> io::Result<String> {
+        let scheme = if has_tls { "https" } else { "http" };
+        Ok(match self {
+            Self::Tcp(listener) => format!("{scheme}://{}/", listener.local_addr()?),
+            Self::Unix(_, path) => format!("unix:{}", path.display()),
+        })
     }
 }
 
@@ -124,17 +115,13 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
 mod tests {
     use super::*;
 
-    /// Check that loopback addresses and Unix sockets are accepted, and that all others are refused with advice.
+    /// Check that addresses are understood, and that the message for what is none says what is expected.
     #[test]
-    fn only_this_machine_is_served() {
-        for text in ["127.0.0.1:0", "127.1.2.3:80", "[::1]:7475", "localhost:1", "unix:/run/x"] {
+    fn addresses_are_parsed() {
+        for text in
+            ["127.0.0.1:0", "127.1.2.3:80", "[::1]:7475", "localhost:1", "unix:/run/x", "0.0.0.0:7475", "[::]:1"]
+        {
             listen(text).expect(text);
-        }
-        for text in ["0.0.0.0:7475", "[::]:7475", "192.168.1.2:80"] {
-            assert!(
-                listen(text).is_err_and(|message| message.contains("ssh -L") && message.contains("password")),
-                "{text}"
-            );
         }
         for text in ["", "7475", "unix:", "127.0.0.1", "example.org:80"] {
             assert!(listen(text).is_err_and(|message| message.starts_with("expected ")), "{text}");

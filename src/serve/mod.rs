@@ -6,14 +6,16 @@
 //! ```
 //!
 //! **Invariant:** no state is kept between queries. Files that cannot be read are named in the answer. The process
-//! drops its privileges once it listens, and serves this machine only.
+//! drops its privileges once it listens. Other machines are served over TLS only, and only with the token.
 
+mod access;
 mod address;
 mod answers;
 mod files;
 mod parameters;
 mod server;
 
+pub(crate) use access::AccessArgs;
 pub(crate) use address::{Listen, listen};
 pub(crate) use files::Files;
 pub(crate) use server::run;

@@ -4,7 +4,7 @@ use super::address::{Bound, Listen};
 use super::answers::{Failure, answer};
 use super::files::Files;
 use crate::exit::DONE;
-use crate::http::{Limits, give_up_capabilities, serve};
+use crate::http::{Access, Limits, give_up_capabilities, serve};
 use crate::output::print_message;
 use axum::Router;
 use axum::extract::{Path, RawQuery, Request, State};
@@ -39,6 +39,8 @@ const HEADERS: [(HeaderName, &str); 5] = [
 /// The server's state.
 struct Server {
     files: Files,
+    /// Whether every request that comes here had the token.
+    has_token: bool,
     page: Page,
     /// Held by the query being answered.
     turn: Arc<Semaphore>,
@@ -50,14 +52,16 @@ struct Server {
 ///
 /// # Errors
 /// If the address is taken, or privileges cannot be dropped.
-pub(crate) fn run(files: Files, listen: &Listen) -> anyhow::Result<u8> {
+pub(crate) fn run(files: Files, listen: &Listen, access: Access) -> anyhow::Result<u8> {
     let bound = Bound::new(listen)?;
     // Before other threads start, so that they inherit it: from here on the process parses requests and files it must
     // not trust.
     give_up_capabilities()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let page = page(&files.name());
-    let server = Server { files, page, turn: Arc::new(Semaphore::new(1)), places: Semaphore::new(MAX_WAITING + 1) };
+    let (turn, places) = (Arc::new(Semaphore::new(1)), Semaphore::new(MAX_WAITING + 1));
+    let server = Server { files, has_token: access.token.is_some(), page, turn, places };
+    let url = bound.url(access.tls.is_some())?;
     runtime.block_on(async {
         let stop = Arc::new(Notify::new());
         for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
@@ -68,8 +72,8 @@ pub(crate) fn run(files: Files, listen: &Listen) -> anyhow::Result<u8> {
             });
         }
         let listener = bound.listener()?;
-        tokio::spawn(async move { serve(&listener, routes(server), LIMITS).await });
-        print_message(&format!("fpprof: {bound}"));
+        tokio::spawn(async move { serve(&listener, access, routes(server), LIMITS).await });
+        print_message(&format!("fpprof: {url}"));
         stop.notified().await;
         anyhow::Ok(())
     })?;
@@ -92,14 +96,16 @@ async fn show(State(server): State<Arc<Server>>) -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], server.page.html.clone()).into_response()
 }
 
-/// Adds the security headers to every answer, and refuses requests that do not come from this machine's own browser or
-/// programs.
+/// Adds the security headers to every answer, and refuses requests that pages of others have a browser send.
+///
+/// With a token the `Host` header does not matter: a page that reaches this server under a name of its own does not know
+/// the token, and a browser sends a password only to the name that it was typed for.
 async fn protect(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
     let mut response = if request.method() != Method::GET {
         let refusal = failed(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered");
         ([(header::ALLOW, "GET")], refusal).into_response()
-    } else if !is_of_this_machine(request.headers()) {
+    } else if !server.has_token && !is_of_this_machine(request.headers()) {
         let message = "the Host header names another machine: open the page as localhost or 127.0.0.1";
         failed(StatusCode::FORBIDDEN, message)
     } else if is_api && is_of_another_page(request.headers()) {

@@ -6,6 +6,7 @@ mod emulated_cores;
 mod flags;
 mod imports;
 mod serve;
+mod serve_access;
 mod serve_page;
 #[path = "../support/mod.rs"]
 mod support;

@@ -7,10 +7,13 @@
 mod browser;
 
 use crate::serve::store;
+use crate::support::fpprof;
 use crate::support::serving::{Serving, write_stacks};
 use browser::Browser;
 use fpprof_unwind::{Root, StopReason};
 use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 const COMPLETE: StopReason = StopReason::Complete(Root::Start);
@@ -206,6 +209,28 @@ fn hostile_names_run_nothing() {
         assert_eq!(page.browser.eval("window.ran ?? null"), Value::Null, "{name}");
         assert_eq!(page.browser.eval("document.querySelectorAll('img, main script').length"), json!(0), "{name}");
     }
+    page.assert_quiet();
+}
+
+/// Check that a browser which has the token as a password draws the page, also when it asks for more.
+#[test]
+fn a_token_is_a_password() {
+    const TOKEN: &str = "0123456789abcdef";
+    let dir = tempfile::tempdir().unwrap();
+    store(&dir.path().join("store"));
+    let token = dir.path().join("token");
+    std::fs::write(&token, TOKEN).unwrap();
+    std::fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    let mut command = fpprof();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--token-file"]).arg(&token).arg(dir.path().join("store"));
+    let mut page = Page { browser: Browser::start(1280, 900), serving: Serving::started(&mut command) };
+    let address = page.serving.address.clone();
+    page.serving.address = format!("me:{TOKEN}@{address}");
+    page.go("");
+    assert!(page.names("flame").contains(&"sort".to_owned()));
+    page.view("functions");
+    page.serving.address = address;
+    assert!(page.browser.requests.remove(0).contains(TOKEN), "what was opened; the rest goes without");
     page.assert_quiet();
 }
 

@@ -16,6 +16,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub(crate) server: Ended,
+    /// `http` or `https`; empty on a Unix socket.
+    pub(crate) scheme: String,
     /// Address, such as `127.0.0.1:7475`.
     pub(crate) address: String,
 }
@@ -30,14 +32,16 @@ impl Serving {
         let mut server = Ended(command.stderr(Stdio::piped()).spawn().expect("it starts"));
         let mut output = BufReader::new(server.stderr.take().expect("its messages"));
         let mut all = String::new();
-        while !all.contains("fpprof: http://") && !all.contains("fpprof: unix:") {
+        while !all.contains("fpprof: http") && !all.contains("fpprof: unix:") {
             let n = output.read_line(&mut all).expect("a message");
             assert!(n > 0, "it ended: {all}");
         }
         // Drain later messages, so that the server cannot block on a full pipe.
         std::thread::spawn(move || output.read_to_end(&mut Vec::new()));
-        let address = all.rsplit_once("http://").map_or("", |(_, address)| address.trim_end().trim_end_matches('/'));
-        Self { server, address: address.to_owned() }
+        let (scheme, address) = all.rsplit_once("://").map_or(("", ""), |(before, address)| {
+            (before.rsplit_once(' ').map_or("", |(_, scheme)| scheme), address.trim_end().trim_end_matches('/'))
+        });
+        Self { server, scheme: scheme.to_owned(), address: address.to_owned() }
     }
 
     /// Sends a request line with these header lines; returns the status, the body and the head of the answer.
