@@ -1,7 +1,7 @@
 //! The HTTP server shared by `fpprof agent` and `fpprof serve`: few connections at a time, each for a limited time, and
 //! no privileges.
 
-mod strangers;
+mod pending;
 mod token;
 
 pub(crate) use token::Token;
@@ -15,13 +15,13 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use pending::Pending;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use strangers::Strangers;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -44,7 +44,7 @@ pub(crate) enum Listener {
     Unix(UnixListener),
 }
 
-/// What clients need to be let in; by default nothing.
+/// What clients need to be accepted; by default nothing.
 #[derive(Default)]
 pub(crate) struct Access {
     pub(crate) tls: Option<TlsAcceptor>,
@@ -56,8 +56,8 @@ pub(crate) struct Access {
 pub(crate) struct Limits {
     /// Connections whose request is answered.
     pub(crate) connections: usize,
-    /// Connections whose request is still to come, or has no place or no token.
-    pub(crate) strangers: usize,
+    /// Connections whose request is still to come, has no token, or waits to be answered.
+    pub(crate) pending: usize,
     pub(crate) time: Duration,
 }
 
@@ -80,16 +80,16 @@ impl Listener {
 /// Serves connections forever. Anybody who reaches the address may connect, so number and duration of connections are
 /// limited: nobody can use up this process's descriptors, and whoever connects and says nothing keeps nobody else out.
 pub(crate) async fn serve(listener: &Listener, access: Access, routes: Router, limits: Limits) {
-    let Limits { connections, strangers, time } = limits;
-    let (strangers, places) = (Strangers::new(strangers), Semaphore::new(connections));
-    let door = Arc::new(Door { access, routes, strangers, places });
+    let Limits { connections, pending, time } = limits;
+    let (pending, permits) = (Pending::new(pending), Semaphore::new(connections));
+    let server = Arc::new(Server { access, routes, pending, permits });
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let its = Arc::clone(&door);
-        door.strangers.run(from, async move {
+        let its = Arc::clone(&server);
+        server.pending.run(from, async move {
             // A client that has gone or takes too long is dropped.
             let _ = timeout(time, its.connection(stream)).await;
         });
@@ -97,15 +97,15 @@ pub(crate) async fn serve(listener: &Listener, access: Access, routes: Router, l
 }
 
 /// What connections have in common.
-struct Door {
+struct Server {
     access: Access,
     routes: Router,
-    strangers: Strangers,
-    /// Places for connections that are no strangers.
-    places: Semaphore,
+    pending: Pending,
+    /// Permits for connections whose request was accepted.
+    permits: Semaphore,
 }
 
-impl Door {
+impl Server {
     /// Answers the one request of a connection; `None` if it is broken or takes too long.
     async fn connection(&self, stream: Box<dyn Stream>) -> Option<()> {
         let stream = match &self.access.tls {
@@ -113,10 +113,10 @@ impl Door {
             None => stream,
         };
         // Kept to the end of the connection.
-        let place = OnceLock::new();
-        let service = service_fn(|request| self.answer(request, &place));
+        let permit = OnceLock::new();
+        let service = service_fn(|request| self.answer(request, &permit));
         let mut connection = http1::Builder::new();
-        // An idle connection, or one whose request does not arrive, would occupy a place.
+        // An idle connection, or one whose request does not arrive, would occupy a permit.
         connection.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(MAX_REQUEST_TIME);
         connection.max_header_size(MAX_HEAD_BYTES);
         connection.serve_connection(TokioIo::new(stream), service).await.ok()
@@ -125,7 +125,7 @@ impl Door {
     async fn answer<'a>(
         &'a self,
         request: Request<Incoming>,
-        place: &OnceLock<SemaphorePermit<'a>>,
+        permit: &OnceLock<SemaphorePermit<'a>>,
     ) -> Result<Response, Infallible> {
         if let Some(token) = &self.access.token
             && let Some(refusal) = token.refusal(request.headers()).await
@@ -133,8 +133,8 @@ impl Door {
             return Ok(refusal);
         }
         // The semaphore is never closed.
-        _ = self.places.acquire().await.map(|permit| place.set(permit));
-        self.strangers.let_in();
+        _ = self.permits.acquire().await.map(|acquired| permit.set(acquired));
+        self.pending.accepted();
         TowerToHyperService::new(self.routes.clone()).call(request).await
     }
 }

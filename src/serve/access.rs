@@ -23,7 +23,7 @@ const MAX_PEM: u64 = 1 << 20;
 /// How to make a token.
 const MAKE: &str = "make one, for instance by `openssl rand -hex 32`";
 
-/// Who is let in.
+/// What clients need.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AccessArgs {
     /// File with a token that every request must have: as bearer token, or as password with any user name

@@ -1,4 +1,4 @@
-//! Connections that have not been let in yet.
+//! Connections whose request has not been accepted yet.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
 /// The most of them, of all servers: a client that answers quickly gets through even if all others say nothing.
-pub(super) struct Strangers {
+pub(super) struct Pending {
     max: usize,
     /// In order of arrival, with whom they come from.
     list: Mutex<Vec<(Origin, AbortHandle)>>,
@@ -17,12 +17,12 @@ pub(super) struct Strangers {
 /// Unix socket.
 type Origin = Option<IpAddr>;
 
-impl Strangers {
+impl Pending {
     pub(super) fn new(max: usize) -> Self {
         Self { max, list: Mutex::default() }
     }
 
-    /// Runs a connection. If there are too many strangers, one is ended: the oldest of whoever has the most, so that a
+    /// Runs a connection. If too many are pending, one is ended: the oldest of whoever has the most, so that a
     /// client that opens many connections, of which none comes to its end, only hinders itself.
     pub(super) fn run(&self, from: Option<IpAddr>, connection: impl Future<Output = ()> + Send + 'static) {
         let mut list = self.list();
@@ -39,8 +39,8 @@ impl Strangers {
         list.push((from.map(network), tokio::spawn(connection).abort_handle()));
     }
 
-    /// Makes the connection of the current task no stranger.
-    pub(super) fn let_in(&self) {
+    /// The connection of the current task is no longer pending: its request was accepted.
+    pub(super) fn accepted(&self) {
         let current = tokio::task::id();
         self.list().retain(|(_, task)| task.id() != current);
     }
@@ -62,19 +62,19 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Check that the one who has most connections loses its oldest, and that those let in are not counted.
+    /// Check that the one who has most connections loses its oldest, and that accepted ones are not counted.
     #[test]
     fn who_has_most_loses() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
-            let strangers = Arc::new(Strangers::new(4));
+            let pending = Arc::new(Pending::new(4));
             let ended = Arc::new(Mutex::new(Vec::new()));
-            let run = |from: &str, name: &'static str, is_let_in: bool| {
-                let (ended, its) = (Ends(name, Arc::clone(&ended)), Arc::clone(&strangers));
-                strangers.run(Some(from.parse().expect("an address")), async move {
+            let run = |from: &str, name: &'static str, is_accepted: bool| {
+                let (ended, its) = (Ends(name, Arc::clone(&ended)), Arc::clone(&pending));
+                pending.run(Some(from.parse().expect("an address")), async move {
                     let _ended = ended;
-                    if is_let_in {
-                        its.let_in();
+                    if is_accepted {
+                        its.accepted();
                     }
                     std::future::pending().await
                 });
