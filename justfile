@@ -143,7 +143,7 @@ viewers:
     npm ci --prefix tests/viewers --ignore-scripts
     cargo test --quiet --release --workspace --features {{features}} --test viewers
 
-# The profiles of three agents in DuckDB, ClickHouse's engine, a Spark cluster, an OpenTelemetry Collector and Grafana Pyroscope: the same totals; wants pip, Go, a JDK and 3 GB.
+# The profiles of five agents in DuckDB, ClickHouse's engine, a Spark cluster, an OpenTelemetry Collector, Grafana Pyroscope and MinIO: the same totals; wants pip, Go, a JDK and 4 GB.
 engines: build
     python3 -m venv target/tools/engines
     target/tools/engines/bin/pip install --quiet --disable-pip-version-check -r workloads/engines/requirements.txt
@@ -151,8 +151,9 @@ engines: build
         GOBIN="$PWD/target/tools" go install go.opentelemetry.io/collector/cmd/builder@v0.161.0 && \
         target/tools/builder --config workloads/engines/collector.yaml --skip-strict-versioning; }
     [ -x target/tools/pyroscope/pyroscope ] || sh workloads/engines/pyroscope.sh target/tools/pyroscope
+    [ -x target/tools/minio ] || GOBIN="$PWD/target/tools" CGO_ENABLED=0 go install -ldflags='-s -w' github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
     rm -rf target/engines
-    target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/tools/otelcol/otelcol target/tools/pyroscope/pyroscope target/engines
+    target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/tools/otelcol/otelcol target/tools/pyroscope/pyroscope target/tools/minio target/engines
 
 # What questions to many machines' tables cost, by those of `engines`, copied: for workloads/results/fleet.md.
 fleet:

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use fpprof_analysis::folded::Unit;
 use fpprof_analysis::profile::{Grouping, Profile, ProfileSample, ProfileThread, Weight};
 use fpprof_reports::parquet::{counters, stacks};
+use fpprof_reports::profile::request::Request;
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, pyroscope, speedscope};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
@@ -163,7 +164,7 @@ struct PprofLabel {
 fn to_pyroscope(profile: &Profile, max_bytes: usize) -> Vec<(String, Pprof)> {
     let requests = pyroscope::requests(profile, max_bytes).expect("requests");
     let decoded = requests.iter().map(|request| {
-        let (query, profile) = pyroscope::query_and_profile(&request.body).expect("both");
+        let (query, profile) = Request::line_and_rest(&request.body).expect("both");
         let (mut name, mut rest) = (String::new(), Vec::new());
         for (key, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
             if key == "name" { name = value } else { rest.push(format!("{key}={value}")) }

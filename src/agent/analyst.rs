@@ -87,12 +87,13 @@ pub(super) struct Span {
     pub(super) labels: Vec<LabelRule>,
 }
 
-/// The strategies whose profiles become requests.
+/// What of an interval becomes requests: the profiles of strategies, or its tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Sent {
     Nothing,
     DefaultStrategy,
     AllStrategies,
+    Tables,
 }
 
 /// The result of analysing an interval.
@@ -381,7 +382,7 @@ fn of_recording(bytes: Vec<u8>, span: &Span) -> anyhow::Result<Output> {
             profile.recorded.start_unix_ns = span.start_unix_us.saturating_mul(1000);
             profile.duration = span.duration;
             let is_sent = match span.sent {
-                Sent::Nothing => false,
+                Sent::Nothing | Sent::Tables => false,
                 Sent::DefaultStrategy => profile.strategy == analysis.default_strategy,
                 Sent::AllStrategies => true,
             };
@@ -389,6 +390,8 @@ fn of_recording(bytes: Vec<u8>, span: &Span) -> anyhow::Result<Output> {
                 output.requests.extend(match span.protocol {
                     Protocol::Otlp => otlp::requests(&profile, MAX_REQUEST_BYTES)?,
                     Protocol::Pyroscope => pyroscope::requests(&profile, MAX_REQUEST_BYTES)?,
+                    // A bucket gets the table.
+                    Protocol::S3 => Vec::new(),
                 });
             }
             profiles.push(profile);

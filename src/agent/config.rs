@@ -1,6 +1,7 @@
 //! The configuration file.
 
 use super::labels::{self, LabelRule};
+use super::s3;
 use crate::output::print_message;
 use crate::values;
 use crate::worker::is_privileged;
@@ -83,16 +84,20 @@ pub(crate) struct HttpConfig {
     pub(crate) listen: SocketAddr,
 }
 
-/// The collector that profiles are sent to.
+/// The collector or bucket that profiles are sent to.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct PushConfig {
-    /// Base URL of a collector; `None` sends nothing.
+    /// Base URL of a collector, or URL of a bucket and a prefix; `None` sends nothing.
     pub(crate) url: Option<String>,
     /// What the collector accepts.
     pub(crate) protocol: Protocol,
     /// A file whose first line is sent as bearer token.
     pub(crate) token_file: Option<PathBuf>,
+    /// A file with the keys for a bucket.
+    pub(crate) credentials_file: Option<PathBuf>,
+    /// The region of a bucket; `None` is [`s3::DEFAULT_REGION`].
+    pub(crate) region: Option<String>,
     /// PEM file of the root certificates for the collector's TLS certificate; `None` uses the system's.
     pub(crate) ca_file: Option<PathBuf>,
     /// Whether to send each sample once per strategy instead of only under the default strategy.
@@ -111,6 +116,8 @@ pub(crate) enum Protocol {
     Otlp,
     /// Grafana Pyroscope's `/ingest`, with profiles in pprof's format.
     Pyroscope,
+    /// Tables as objects in a bucket.
+    S3,
 }
 
 /// Limits of the agent's own cost.
@@ -161,8 +168,16 @@ impl Default for HttpConfig {
 
 impl Default for PushConfig {
     fn default() -> Self {
-        let protocol = Protocol::default();
-        Self { url: None, protocol, token_file: None, ca_file: None, all_strategies: false, max_spool: 256 << 20 }
+        Self {
+            url: None,
+            protocol: Protocol::default(),
+            token_file: None,
+            credentials_file: None,
+            region: None,
+            ca_file: None,
+            all_strategies: false,
+            max_spool: 256 << 20,
+        }
     }
 }
 
@@ -292,16 +307,46 @@ impl PushConfig {
         let Some(("http" | "https", authority)) = parts else {
             bail!("push.url: `{url}` is not an address such as https://collector.example.org:4318");
         };
-        ensure!(!authority.as_str().contains('@'), "push.url: give the password in a file, by push.token-file");
-        if self.is_plain() && self.token_file.is_some() {
+        let (file, key) = self.secret();
+        ensure!(!authority.as_str().contains('@'), "push.url: give the password in a file, by {key}");
+        if self.is_plain() && file.is_some() {
             let host = authority.host().trim_matches(['[', ']']);
             let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-            ensure!(
-                is_loopback,
-                "push.url: with push.token-file it must begin with https://, or others can read the token"
-            );
+            ensure!(is_loopback, "push.url: with {key} it must begin with https://, or others can read what is sent");
         }
+        self.check_bucket(parsed.as_ref().map_or("", Uri::path))
+    }
+
+    /// Checks what is for buckets alone, and what is not for them; given the path of the URL.
+    fn check_bucket(&self, path: &str) -> anyhow::Result<()> {
+        if self.protocol != Protocol::S3 {
+            let is_unset = self.credentials_file.is_none() && self.region.is_none();
+            ensure!(is_unset, "push.credentials-file and push.region: they are for protocol `s3` alone");
+            return Ok(());
+        }
+        s3::check_path(path)?;
+        ensure!(
+            self.credentials_file.is_some(),
+            "push.credentials-file: give a file with the keys of the bucket, in the form of ~/.aws/credentials"
+        );
+        ensure!(self.token_file.is_none(), "push.token-file: a bucket has keys, in push.credentials-file");
+        ensure!(!self.all_strategies, "push.all-strategies: what a bucket gets always has all strategies");
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        ensure!(self.region().chars().all(is_plain), "push.region: `{}` is not a region", self.region());
         Ok(())
+    }
+
+    /// The file with the secret that requests need, if any, and its key.
+    pub(super) fn secret(&self) -> (Option<&Path>, &'static str) {
+        match self.protocol {
+            Protocol::Otlp | Protocol::Pyroscope => (self.token_file.as_deref(), "push.token-file"),
+            Protocol::S3 => (self.credentials_file.as_deref(), "push.credentials-file"),
+        }
+    }
+
+    /// The region of the bucket.
+    pub(super) fn region(&self) -> &str {
+        self.region.as_deref().unwrap_or(s3::DEFAULT_REGION)
     }
 
     /// The URL that requests are sent to.
@@ -309,6 +354,7 @@ impl PushConfig {
         let path = match self.protocol {
             Protocol::Otlp => "/v1development/profiles",
             Protocol::Pyroscope => "/ingest",
+            Protocol::S3 => "",
         };
         self.url.as_ref().map(|url| format!("{}{path}", url.trim_end_matches('/')))
     }
@@ -320,6 +366,7 @@ impl PushConfig {
         match self.protocol {
             Protocol::Otlp => format!(", profiles of {strategies} sent by OTLP to {endpoint}"),
             Protocol::Pyroscope => format!(", profiles of {strategies} sent as pprof to Pyroscope at {endpoint}"),
+            Protocol::S3 => format!(", the same files put into the bucket at {endpoint}"),
         }
     }
 
@@ -379,6 +426,8 @@ mod tests {
             url: Some(url.to_owned()),
             protocol: Protocol::Pyroscope,
             token_file: Some(token_file.into()),
+            credentials_file: None,
+            region: None,
             ca_file: Some(ca_file.into()),
             all_strategies: true,
             max_spool: 1 << 20,
@@ -394,12 +443,19 @@ mod tests {
     fn the_shipped_file_has_the_defaults() {
         let text = include_str!("../../packaging/agent.toml");
         assert_eq!(checked(text).expect("a configuration"), Config::default());
-        let optional = ["off-cpu", "url", "token-file", "ca-file"];
-        let whole = optional.iter().fold(text.to_owned(), |text, key| {
-            let (off, on) = (format!("\n# {key} = "), format!("\n{key} = "));
-            assert_eq!(text.matches(&off).count(), 1, "{key}");
-            text.replace(&off, &on)
-        });
+        let with = |keys: &[&str], text: &str| {
+            keys.iter().fold(text.to_owned(), |text, key| {
+                let (off, on) = (format!("\n# {key} = "), format!("\n{key} = "));
+                assert_eq!(text.matches(&off).count(), 1, "{key}");
+                text.replace(&off, &on)
+            })
+        };
+        let bucket = text
+            .replace("protocol = \"otlp\"", "protocol = \"s3\"")
+            .replace("# url = \"https://collector.example.org:4318\"", "# url = \"https://s3.example.org/bucket\"");
+        let push = checked(&with(&["url", "credentials-file", "region"], &bucket)).expect("a configuration").push;
+        assert_eq!((push.region.as_deref(), push.credentials_file.is_some()), (Some(s3::DEFAULT_REGION), true));
+        let whole = with(&["off-cpu", "url", "token-file", "ca-file"], text);
         assert_eq!(whole.matches("\n# [[label]]\n").count(), 2);
         let whole = ["[[label]]", "name = ", "environment = ", "cgroup = "]
             .iter()
@@ -408,7 +464,7 @@ mod tests {
         assert_eq!((config.label.len(), config.request().expect("a request").environment.len()), (2, 1));
         assert_eq!(config.off_cpu, Some(Duration::from_millis(10)));
         assert!(config.push.url.is_some() && config.push.token_file.is_some() && config.push.ca_file.is_some());
-        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 24);
+        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 26);
     }
 
     /// Check that errors name the invalid key.
@@ -433,12 +489,27 @@ mod tests {
             ("[push]\nurl = \"http://collector\"\ntoken-file = \"/t\"", "must begin with https://"),
             ("[push]\nall-strategies = true", "push.url: give the address"),
             ("[push]\nprotocol = \"pyroscope\"", "push.url: give the address"),
-            ("[push]\nprotocol = \"pprof\"", "unknown variant `pprof`, expected `otlp` or `pyroscope`"),
+            ("[push]\nprotocol = \"pprof\"", "unknown variant `pprof`, expected one of `otlp`, `pyroscope`, `s3`"),
+            ("[push]\nurl = \"http://collector\"\nregion = \"eu\"", "for protocol `s3` alone"),
             ("[[label]]\nname = \"a\"", "label `a`: give its source"),
             ("[[label]]\nname = \"a\"\nenv = \"A\"", "unknown field `env`"),
         ];
-        for (text, message) in cases {
-            let error = format!("{:#}", checked(text).expect_err(text));
+        let of_bucket = [
+            ("https://s3", "", "give the bucket, too"),
+            ("https://s3/b//c", "", "between single `/`"),
+            ("https://s3/b/%20", "", "must have letters"),
+            ("https://s3/b", "", "give a file with the keys"),
+            ("https://me:secret@s3/b", "credentials-file = \"/k\"", "by push.credentials-file"),
+            ("http://s3/b", "credentials-file = \"/k\"", "must begin with https://"),
+            ("https://s3/b", "credentials-file = \"/k\"\ntoken-file = \"/t\"", "a bucket has keys"),
+            ("https://s3/b", "credentials-file = \"/k\"\nall-strategies = true", "always has all strategies"),
+            ("https://s3/b", "credentials-file = \"/k\"\nregion = \"a b\"", "`a b` is not a region"),
+        ];
+        let of_bucket = of_bucket
+            .map(|(url, keys, message)| (format!("[push]\nprotocol = \"s3\"\nurl = \"{url}\"\n{keys}"), message));
+        let cases = cases.into_iter().map(|(text, message)| (text.to_owned(), message));
+        for (text, message) in cases.chain(of_bucket) {
+            let error = format!("{:#}", checked(&text).expect_err(&text));
             assert!(error.contains(message), "{text}: {error}");
         }
     }

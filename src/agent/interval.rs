@@ -7,6 +7,7 @@ use super::counted::{Balance, Ticks};
 use super::effort::Used;
 use super::labels::LabelRule;
 use super::metrics::Metrics;
+use super::s3;
 use super::session::print_failure;
 use super::store::Store;
 use crate::live::Part;
@@ -133,7 +134,7 @@ impl Storer {
         }
         self.metrics.add_left_out(part.left_out);
         let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
-        let mut stored = self.store_stacks(part, recorded, span, how.store);
+        let mut stored = self.store_stacks(part, recorded, span, how);
         let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
         self.metrics.add_stored(n_stored);
         stored.discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
@@ -146,7 +147,7 @@ impl Storer {
         rows.push(counter("rss_bytes", "", used.rss_bytes));
         rows.extend(rate.map(|rate| counter("rate_hz", "", rate)));
         let counters = Counters { start_unix_us, duration, host: meta.host.name, counters: rows };
-        stored.bytes += self.store_counters(&counters, how.store);
+        self.store_counters(&counters, how, &mut stored);
         Some(stored)
     }
 
@@ -154,7 +155,7 @@ impl Storer {
     ///
     /// `recorded` comes from the balance, `part.samples` from the blocks in memory: samples in neither the part nor its
     /// left-out blocks are discarded as `unknown`.
-    fn store_stacks(&mut self, part: Part, recorded: u64, span: Span, store: &Store) -> Stored {
+    fn store_stacks(&mut self, part: Part, recorded: u64, span: Span, how: How<'_>) -> Stored {
         let (samples, left_out) = (part.samples, part.samples_left_out);
         let mut discarded = BTreeMap::from([
             ("no_room", left_out),
@@ -170,12 +171,13 @@ impl Storer {
                     let readable = analysed.samples.min(samples);
                     discarded.insert("damaged", samples.saturating_sub(readable));
                     self.metrics.add_stacks(&analysed);
-                    if self.write(store, Table::Stacks, start_unix_us, &table) {
+                    if self.write(how.store, Table::Stacks, start_unix_us, &table) {
                         stored.bytes = table.len();
                     } else {
                         discarded.insert("not_written", readable);
                     }
                     stored.requests = requests;
+                    stored.requests.extend(self.object(how, Table::Stacks, start_unix_us, readable, &table));
                 }
                 Err(error) => {
                     print_failure(&error, &format!("{samples} samples are not stored"));
@@ -187,16 +189,32 @@ impl Storer {
         Stored { discarded, ..stored }
     }
 
-    /// Returns the number of bytes written.
-    fn store_counters(&mut self, counters: &Counters, store: &Store) -> usize {
+    fn store_counters(&mut self, counters: &Counters, how: How<'_>, stored: &mut Stored) {
         let mut table = Vec::new();
         if let Err(error) = counters::write(counters, &mut table) {
             let what = "the counters of the interval are not stored";
             self.failures.failed(Table::Counters.name(), &error.into(), what);
             self.metrics.store_failed();
-            return 0;
+            return;
         }
-        if self.write(store, Table::Counters, counters.start_unix_us, &table) { table.len() } else { 0 }
+        if self.write(how.store, Table::Counters, counters.start_unix_us, &table) {
+            stored.bytes += table.len();
+        }
+        stored.requests.extend(self.object(how, Table::Counters, counters.start_unix_us, 0, &table));
+    }
+
+    /// The request that puts a table into the bucket, if there is one.
+    fn object(
+        &mut self,
+        how: How<'_>,
+        table: Table,
+        start_unix_us: u64,
+        samples: u64,
+        bytes: &[u8],
+    ) -> Option<Request> {
+        let is_sent = how.sent == Sent::Tables;
+        let request = is_sent.then(|| s3::request(table, start_unix_us, how.store.host(), samples, bytes))?;
+        request.inspect_err(|error| print_failure(error, "a table is not put into the bucket")).ok()
     }
 
     fn write(&mut self, store: &Store, table: Table, start_unix_us: u64, bytes: &[u8]) -> bool {

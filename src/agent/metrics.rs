@@ -49,7 +49,7 @@ pub(super) struct Metrics {
     written_bytes: Counter,
     not_sampled: Counter<f64, AtomicU64>,
     pushed: Counters,
-    push_retries: Counter,
+    push_retries: Counters,
     spool_bytes: Gauge<i64, AtomicI64>,
     spool_files: Gauge<i64, AtomicI64>,
     left_out: Counter,
@@ -86,7 +86,7 @@ impl Metrics {
             misses: Family::default(), labels_left_out: Family::default(), intervals: Counter::default(), steps: Family::default(), rate: Gauge::default(),
             cpu: Counter::default(), rss: Gauge::default(), store_bytes: Gauge::default(), store_files: Gauge::default(),
             store_errors: Counter::default(), written_bytes: Counter::default(), not_sampled: Counter::default(),
-            left_out: Counter::default(), compactions: Family::default(), pushed: Family::default(), push_retries: Counter::default(),
+            left_out: Counter::default(), compactions: Family::default(), pushed: Family::default(), push_retries: Family::default(),
             spool_bytes: Gauge::default(), spool_files: Gauge::default(), known: Mutex::default(),
             due: Mutex::new(Instant::now() + PATIENCE), registry: Registry::default(),
         };
@@ -115,10 +115,10 @@ impl Metrics {
         registry.register_with_unit("store_written", "Bytes written to the store", Unit::Bytes, all.written_bytes.clone());
         registry.register("store_compactions", "Hours by what became of their files; for shared, days", all.compactions.clone());
         registry.register_with_unit("not_sampled", "Time between recordings, while the agent starts again", Unit::Seconds, all.not_sampled.clone());
-        registry.register("pushed_samples", "Samples that were to be sent to the collector, by outcome", all.pushed.clone());
-        registry.register("push_retries", "Requests that the collector did not take, and that are sent again", all.push_retries.clone());
-        registry.register_with_unit("spool", "Size of what waits for the collector", Unit::Bytes, all.spool_bytes.clone());
-        registry.register("spool_files", "Requests that wait for the collector", all.spool_files.clone());
+        registry.register("pushed_samples", "Samples that were to be sent, by outcome", all.pushed.clone());
+        registry.register("push_retries", "Requests that were not accepted and are sent again, by status of the answer", all.push_retries.clone());
+        registry.register_with_unit("spool", "Size of what waits to be sent", Unit::Bytes, all.spool_bytes.clone());
+        registry.register("spool_files", "Requests that wait to be sent", all.spool_files.clone());
         Self { registry, ..all }
     }
 
@@ -214,8 +214,10 @@ impl Metrics {
         self.pushed.get_or_create(&labels([("outcome", outcome)])).inc_by(samples);
     }
 
-    pub(super) fn add_push_retry(&self) {
-        self.push_retries.inc();
+    /// Counts a request that is sent again after an answer with this status, or without an answer.
+    pub(super) fn add_push_retry(&self, status: Option<u16>) {
+        let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
+        self.push_retries.get_or_create(&labels([("status", &status)])).inc();
     }
 
     pub(super) fn set_spool(&self, size: Size) {
@@ -278,7 +280,15 @@ mod tests {
         let metrics = Metrics::new();
         let of_event = labels([("event", "cpu-clock")]);
         metrics.add_ticks("cpu-clock", &Ticks { lost: BTreeMap::from([("ring_full", 1)]), ..Ticks::default() });
-        for family in [&metrics.compactions, &metrics.discarded, &metrics.stacks, &metrics.steps, &metrics.pushed] {
+        let families = [
+            &metrics.compactions,
+            &metrics.discarded,
+            &metrics.stacks,
+            &metrics.steps,
+            &metrics.pushed,
+            &metrics.push_retries,
+        ];
+        for family in families {
             family.get_or_create(&of_event).inc();
         }
         let text = metrics.text().expect("text");

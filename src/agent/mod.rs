@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! collector (its thread) ── blocks ──▶ live ── an interval ──▶ analyst (a process without privileges) ── Parquet ──▶ store
-//!                                        │                              └───── OTLP or pprof ──▶ spool ── push ──▶ a collector or Pyroscope
+//!                                        │                              └───── OTLP, pprof or Parquet ──▶ spool ── push ──▶ a collector, Pyroscope or a bucket
 //!                                        └───── its balance ──▶ counters ──▶ store, metrics
 //! ```
 //!
@@ -27,6 +27,7 @@ mod once;
 mod outlook;
 mod push;
 mod run;
+mod s3;
 mod server;
 mod session;
 mod spool;

@@ -1,8 +1,9 @@
-//! Sends the requests in the spool to a collector over HTTP, by OTLP or to Pyroscope, in its own thread, so that nothing
-//! else waits for the network.
+//! Sends the requests in the spool to a collector over HTTP, by OTLP, to Pyroscope or into a bucket, in its own thread, so
+//! that nothing else waits for the network.
 //!
 //! A request is removed from the spool once it has been answered. If the answer is lost, the same bytes are sent again:
-//! with OTLP the profiles in it keep their ids. Pyroscope's API has none; profiles keep their labels and times.
+//! with OTLP the profiles in it keep their ids, and an object in a bucket its name. Pyroscope's API has neither; profiles
+//! keep their labels and times.
 //!
 //! # Sources
 //! OTLP 1.10, "OTLP/HTTP": <https://opentelemetry.io/docs/specs/otlp/#otlphttp>;
@@ -10,6 +11,7 @@
 
 use super::config::{Config, Protocol, PushConfig};
 use super::metrics::Metrics;
+use super::s3::{self, Credentials};
 use super::server::drop_capabilities;
 use super::spool::{Entry, Spool};
 use super::store::{Size, Store};
@@ -17,14 +19,17 @@ use crate::http_client;
 use crate::output::print_message;
 use anyhow::{Context as _, ensure};
 use axum::http::{StatusCode, Uri, header};
+use fpprof_reports::profile::request::Request;
 use fpprof_reports::profile::{otlp, pyroscope};
+use jiff::Timestamp;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use ureq::Proxy;
 use ureq::tls::{PemItem, RootCerts, parse_pem};
+use ureq::typestate::WithBody;
+use ureq::{Proxy, RequestBuilder};
 
 /// Timeout of a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,7 +66,9 @@ enum Order {
 pub(super) struct Collector {
     url: String,
     protocol: Protocol,
-    token_file: Option<PathBuf>,
+    /// With a token, or the keys of a bucket.
+    secret_file: Option<PathBuf>,
+    region: String,
     client: ureq::Agent,
     pub(super) spool: Arc<Spool>,
     /// New requests are delayed at random up to this long, so that a fleet whose intervals end together does not send
@@ -77,8 +84,12 @@ enum Answer {
     PartlyRefused(String),
     /// The request is invalid; sending it again would not help.
     Refused(String),
-    /// The request failed and is sent again; with the reason and the collector's `Retry-After`, if any.
-    Retry(String, Option<Duration>),
+    /// The request failed and is sent again; with the status and `Retry-After`, if any.
+    Retry {
+        why: String,
+        status: Option<StatusCode>,
+        after: Option<Duration>,
+    },
 }
 
 impl Pusher {
@@ -127,7 +138,8 @@ impl Collector {
         Ok(Some(Self {
             url,
             protocol: config.protocol,
-            token_file: config.token_file.clone(),
+            secret_file: config.secret().0.map(Path::to_owned),
+            region: config.region().to_owned(),
             client: client(config)?,
             spool: Arc::new(Spool::open(store, config.protocol, config.max_spool)?),
             spread: (*interval / 4).min(Duration::from_secs(15)),
@@ -138,71 +150,96 @@ impl Collector {
     fn message<'r>(&self, request: &'r [u8]) -> io::Result<(Uri, &'r [u8])> {
         let message = match self.protocol {
             Protocol::Otlp => self.url.parse().ok().map(|url| (url, request)),
-            Protocol::Pyroscope => pyroscope::query_and_profile(request)
+            Protocol::Pyroscope => Request::line_and_rest(request)
                 .and_then(|(query, profile)| Some((format!("{}?{query}", self.url).parse().ok()?, profile))),
+            Protocol::S3 => Request::line_and_rest(request)
+                .and_then(|(path, table)| Some((s3::url(&self.url, path).parse().ok()?, table))),
         };
         message.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request that this agent has not written"))
     }
 
-    fn post(&self, (url, body): (Uri, &[u8]), timeout: Duration) -> Answer {
+    fn send(&self, (url, body): (Uri, &[u8]), timeout: Duration) -> Answer {
         match self.answer(url, body, timeout) {
             Ok(answer) => answer,
-            Err(error) => Answer::Retry(format!("{}: {error:#}", self.url), None),
+            Err(error) => Answer::Retry { why: format!("{}: {error:#}", self.url), status: None, after: None },
         }
     }
 
     fn answer(&self, url: Uri, body: &[u8], timeout: Duration) -> anyhow::Result<Answer> {
+        let request = self.request(url, body)?;
+        let mut response = request.config().timeout_global(Some(timeout)).build().send(body)?;
+        let (status, headers) = (response.status(), response.headers());
+        let after = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let after = after.map(|s| Duration::from_secs(s).min(MAX_RETRY_AFTER));
+        // The status alone says whether it is accepted.
+        let answer = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec().unwrap_or_default();
+        Ok(self.reaction(status, &answer, after))
+    }
+
+    fn request(&self, url: Uri, body: &[u8]) -> anyhow::Result<RequestBuilder<WithBody>> {
+        if self.protocol == Protocol::S3 {
+            let file = self.secret_file.as_deref().context("no push.credentials-file")?;
+            let headers = s3::headers(&url, body, &self.region, &Credentials::read(file)?, Timestamp::now());
+            return Ok(headers.into_iter().fold(self.client.put(url), |put, (name, value)| put.header(name, value)));
+        }
         let request = self.client.post(url);
-        let mut request = match self.protocol {
+        let request = match self.protocol {
             Protocol::Otlp => {
                 request.header(header::CONTENT_TYPE, "application/x-protobuf").header(header::CONTENT_ENCODING, "gzip")
             }
             // A pprof file is compressed; the transfer is not.
-            Protocol::Pyroscope => request.header(header::CONTENT_TYPE, "application/octet-stream"),
+            _ => request.header(header::CONTENT_TYPE, "application/octet-stream"),
         };
-        if let Some(file) = &self.token_file {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {}", read_token(file)?));
-        }
-        let mut response = request.config().timeout_global(Some(timeout)).build().send(body)?;
-        let (status, headers) = (response.status(), response.headers());
-        let retry_after = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let retry_after = retry_after.map(|s| Duration::from_secs(s).min(MAX_RETRY_AFTER));
-        // The status alone says whether it is accepted.
-        let answer = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec().unwrap_or_default();
-        let what = || format!("{} answers {status}", self.url);
-        Ok(match status {
-            status if status.is_success() => {
-                match otlp::rejected(&answer).filter(|_| self.protocol == Protocol::Otlp) {
-                    Some((n, why)) => Answer::PartlyRefused(format!("{} refuses {n} profiles: {why}", self.url)),
-                    None => Answer::Accepted,
-                }
-            }
+        Ok(match &self.secret_file {
+            Some(file) => request.header(header::AUTHORIZATION, format!("Bearer {}", read_token(file)?)),
+            None => request,
+        })
+    }
+
+    /// What an answer means, given its `Retry-After`.
+    fn reaction(&self, status: StatusCode, answer: &[u8], after: Option<Duration>) -> Answer {
+        let code = if self.protocol == Protocol::S3 { s3::code(answer) } else { None };
+        let what = || {
+            let said = code.map(|code| format!(" ({code}){}", s3::advice(code)));
+            format!("{} answers {status}{}", self.url, said.unwrap_or_default())
+        };
+        let retry = || Answer::Retry { why: what(), status: Some(status), after };
+        match status {
+            status if status.is_success() => match otlp::rejected(answer).filter(|_| self.protocol == Protocol::Otlp) {
+                Some((n, why)) => Answer::PartlyRefused(format!("{} refuses {n} profiles: {why}", self.url)),
+                None => Answer::Accepted,
+            },
             StatusCode::UNPROCESSABLE_ENTITY
-                if self.protocol == Protocol::Pyroscope && !pyroscope::is_refusal(&answer) =>
+                if self.protocol == Protocol::Pyroscope && !pyroscope::is_refusal(answer) =>
             {
-                Answer::Retry(what(), retry_after)
+                retry()
             }
+            StatusCode::BAD_REQUEST if code.is_some_and(s3::is_temporary) => retry(),
             StatusCode::BAD_REQUEST
             | StatusCode::PAYLOAD_TOO_LARGE
             | StatusCode::UNSUPPORTED_MEDIA_TYPE
             | StatusCode::UNPROCESSABLE_ENTITY => Answer::Refused(what()),
-            // OTLP says to retry only 429, 502, 503 and 504. But a wrong token or path is a configuration mistake that
-            // will be fixed, and until then the spool has room.
-            _ => Answer::Retry(what(), retry_after),
-        })
+            // OTLP says to retry only 429, 502, 503 and 504. But a wrong token, path or bucket is a configuration mistake
+            // that will be fixed, and until then the spool has room.
+            _ => retry(),
+        }
     }
 }
 
-/// Checks the token and certificate files of a configuration.
+/// Checks the files with secrets and certificates of a configuration.
 ///
 /// # Errors
 /// If they cannot be read or are empty.
 pub(crate) fn check(config: &PushConfig) -> anyhow::Result<()> {
     client(config)?;
-    config.token_file.as_deref().map_or(Ok(()), |file| read_token(file).map(drop))
+    match (config.secret(), config.protocol) {
+        ((None, _), _) => Ok(()),
+        ((Some(file), _), Protocol::S3) => Credentials::read(file).map(drop),
+        ((Some(file), _), _) => read_token(file).map(drop),
+    }
 }
 
-/// The HTTP client, without redirects: they would send the token elsewhere.
+/// The HTTP client, without redirects: they would send the secret elsewhere.
 fn client(config: &PushConfig) -> anyhow::Result<ureq::Agent> {
     let roots = match &config.ca_file {
         None => RootCerts::PlatformVerifier,
@@ -219,9 +256,9 @@ fn client(config: &PushConfig) -> anyhow::Result<ureq::Agent> {
             RootCerts::from(certificates)
         }
     };
-    // A token in plain text goes to this machine only, and so not through a proxy of the environment.
-    let has_plain_token = config.is_plain() && config.token_file.is_some();
-    let proxy = if has_plain_token { None } else { Proxy::try_from_env() };
+    // What has a secret and is in plain text goes to this machine only, and so not through a proxy of the environment.
+    let is_for_here = config.is_plain() && config.secret().0.is_some();
+    let proxy = if is_for_here { None } else { Proxy::try_from_env() };
     Ok(http_client::client(roots).proxy(proxy).max_redirects(0).build().new_agent())
 }
 
@@ -287,15 +324,15 @@ impl Pushing {
     fn send_one(&mut self, timeout: Duration) {
         let Some(to) = &mut self.to else { return };
         let Some((entry, body)) = to.collector.spool.take() else { return };
-        let answer = body.and_then(|body| Ok(to.collector.post(to.collector.message(&body)?, timeout)));
+        let answer = body.and_then(|body| Ok(to.collector.send(to.collector.message(&body)?, timeout)));
         match answer {
             Ok(Answer::Accepted) => to.answered(&entry, "accepted", None, &self.metrics),
             Ok(Answer::PartlyRefused(why)) => to.answered(&entry, "partly_refused", Some(&why), &self.metrics),
             Ok(Answer::Refused(why)) => to.answered(&entry, "refused", Some(&why), &self.metrics),
-            Ok(Answer::Retry(why, retry_after)) => {
-                to.wait(&why, retry_after);
+            Ok(Answer::Retry { why, status, after }) => {
+                to.wait(&why, after);
                 to.collector.spool.give_back(entry);
-                self.metrics.add_push_retry();
+                self.metrics.add_push_retry(status.map(|status| status.as_u16()));
             }
             // It was already sent, through the index that was replaced at a reload.
             Err(error) if error.kind() == io::ErrorKind::NotFound => _ = to.collector.spool.remove(&entry),

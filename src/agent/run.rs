@@ -2,7 +2,7 @@
 
 use super::analyst::Sent;
 use super::compaction::{Compaction, Outcome};
-use super::config::Config;
+use super::config::{Config, Protocol};
 use super::effort::{Effort, Governor, Used};
 use super::interval::{Counting, How, Interval, Storer};
 use super::metrics::Metrics;
@@ -71,6 +71,7 @@ impl Settings {
     fn sent(&self) -> Sent {
         match (&self.collector, self.config.push.all_strategies) {
             (None, _) => Sent::Nothing,
+            (Some(_), _) if self.config.push.protocol == Protocol::S3 => Sent::Tables,
             (Some(_), false) => Sent::DefaultStrategy,
             (Some(_), true) => Sent::AllStrategies,
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! STORE/spool/1764165960000012-000-1043-HOST.otlp.gz    the first request of the interval that began then, with 1,043 samples
 //! STORE/spool/1764166020000007-000-1021-HOST.pyroscope  one for Pyroscope
+//! STORE/spool/1764166080000011-000-998-HOST.s3          one for a bucket
 //! ```
 //!
 //! A request stays until a collector has answered it, across restarts of the agent. One for another protocol than the
@@ -96,7 +97,7 @@ impl Spool {
             let mut parts = name.splitn(4, '-').skip(2);
             let (Some(samples), Some(rest)) = (parts.next(), parts.next()) else { continue };
             let Some(rest) = rest.strip_prefix(host) else { continue };
-            let rest = [Protocol::Otlp, Protocol::Pyroscope]
+            let rest = [Protocol::Otlp, Protocol::Pyroscope, Protocol::S3]
                 .into_iter()
                 .find_map(|protocol| Some((protocol, rest.strip_prefix(ending(protocol))?)));
             match (rest, samples.parse()) {
@@ -199,6 +200,7 @@ fn ending(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Otlp => ".otlp.gz",
         Protocol::Pyroscope => ".pyroscope",
+        Protocol::S3 => ".s3",
     }
 }
 

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 ///
 /// Samples all processes at a low rate, unwinds in memory, and writes a table of stacks and one of counters for each interval.
 /// No stack bytes reach the disk. Any engine that reads Parquet can query the store; profiles can be sent to an OpenTelemetry
-/// collector or to Grafana Pyroscope as well. Metrics for Prometheus are served at 127.0.0.1:7474, path /metrics; health at
-/// /-/healthy.
+/// collector, to Grafana Pyroscope, or into a bucket of an S3-compatible store as well. Metrics for Prometheus are served at
+/// 127.0.0.1:7474, path /metrics; health at /-/healthy.
 ///
 /// SIGHUP reads the configuration again; SIGTERM writes what is left and ends.
 #[derive(Debug, clap::Args)]

@@ -38,7 +38,7 @@ pub(crate) struct Stored {
     /// Causes of lost or discarded samples.
     causes: BTreeSet<String>,
     /// Sums by counter, over all events and causes.
-    counters: BTreeMap<String, i64>,
+    pub(crate) counters: BTreeMap<String, i64>,
     /// Requests in the spool.
     pub(crate) waiting: Vec<Vec<u8>>,
 }
@@ -138,7 +138,12 @@ impl Agent {
 
     /// Reads the store.
     pub(crate) fn stored(&self) -> Stored {
-        read(&self.store(), self.busy.id())
+        self.stored_in(&self.store())
+    }
+
+    /// Reads tables in a directory like the store.
+    pub(crate) fn stored_in(&self, directory: &Path) -> Stored {
+        read(directory, self.busy.id())
     }
 
     /// Stops the agent and reads the store.

@@ -1,8 +1,8 @@
-//! Tests of `fpprof agent` with a collector or Pyroscope: every stored sample is sent once, waits in the spool, or is counted.
+//! Tests of `fpprof agent` with a collector, Pyroscope or a bucket: every stored sample is sent once, waits in the spool, or is counted.
 
 use crate::agent::Agent;
 use crate::support::wait_until;
-use fpprof_reports::profile::pyroscope;
+use fpprof_reports::profile::request::Request;
 use nix::sys::signal::Signal;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development::Sample;
@@ -240,7 +240,7 @@ fn samples_in_pprof<'r>(requests: impl IntoIterator<Item = &'r Vec<u8>>) -> i64 
     let directory = tempfile::tempdir().expect("a directory");
     let requests: BTreeSet<_> = requests.into_iter().collect();
     let files = requests.into_iter().enumerate().map(|(n, request)| {
-        let (_, profile) = pyroscope::query_and_profile(request).expect("a query and a profile");
+        let (_, profile) = Request::line_and_rest(request).expect("a query and a profile");
         let file = directory.path().join(n.to_string());
         std::fs::write(&file, profile).expect("written");
         file
@@ -284,6 +284,120 @@ fn pyroscope_gets_every_sample() {
     let sent = samples_in_pprof(got.iter().map(|(_, request)| request).chain(&stored.waiting));
     let in_store: Vec<i64> = stored.samples.into_values().collect();
     assert_eq!(sent, in_store[0]);
+}
+
+/// The name of each object put into `bucket/fleet`, or waiting for it, and its bytes.
+fn objects(got: &[Got], waiting: &[Vec<u8>]) -> Vec<(String, Vec<u8>)> {
+    let put = got.iter().map(|Got { head, body }| {
+        let path = head.strip_prefix("PUT /bucket/fleet/").and_then(|rest| rest.split_once(" HTTP/1.1\r\n"));
+        (path.unwrap_or_else(|| panic!("{head}")).0.replace("%3D", "="), body.clone())
+    });
+    let waiting = waiting.iter().map(|request| {
+        let (path, bytes) = Request::line_and_rest(request).expect("a path and a table");
+        (path.to_owned(), bytes.to_vec())
+    });
+    put.chain(waiting).collect()
+}
+
+/// Prints the signature that each request (a file with its head, a file with its body) should have for a secret.
+const SIGN: &str = r#"
+import hashlib, hmac, re, sys
+secret, *files = sys.argv[1:]
+for head, body in zip(files[::2], files[1::2]):
+    first, *lines = open(head).read().split("\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines if line)}
+    scope, signed = re.search("Credential=[A-Z]+/(.*), SignedHeaders=(.*), ", headers["authorization"]).groups()
+    names = signed.split(";")
+    assert {"host", "x-amz-content-sha256", "x-amz-date"} <= set(names), names
+    method, path, _ = first.split(" ")
+    of_body = hashlib.sha256(open(body, "rb").read()).hexdigest()
+    request = [method, path, "", *(f"{name}:{headers[name]}" for name in names), "", signed, of_body]
+    of_request = hashlib.sha256("\n".join(request).encode()).hexdigest()
+    key = ("AWS4" + secret).encode()
+    for part in [*scope.split("/"), f"AWS4-HMAC-SHA256\n{headers['x-amz-date']}\n{scope}\n{of_request}"]:
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    print(key.hex())
+"#;
+
+/// Checks the signatures of requests, and that they name the region.
+fn assert_signed(got: &[Got], secret: &str) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = got.iter().enumerate().flat_map(|(n, Got { head, body })| {
+        let files = ["head", "body"].map(|part| directory.path().join(format!("{n}.{part}")));
+        std::fs::write(&files[0], head.replace("\r\n", "\n"))
+            .and_then(|()| std::fs::write(&files[1], body))
+            .expect("written");
+        files
+    });
+    let expected = Command::new("python3").args(["-c", SIGN, secret]).args(files).output().expect("python3 is needed");
+    let expected = String::from_utf8(expected.stdout.clone()).unwrap_or_else(|_| panic!("{expected:?}"));
+    assert_eq!(expected.lines().count(), got.len());
+    for (Got { head, .. }, signature) in got.iter().zip(expected.lines()) {
+        assert!(head.contains(&format!(", Signature={signature}\r\n")) && head.contains("/eu-1/s3/"), "{head}");
+    }
+}
+
+/// Check that each table of the store is put into a bucket once, as it is, or waits in the spool: also if the bucket is
+/// overloaded or missing, keys are wrong, or the answer is lost; then the same bytes are put under the same name. What is
+/// refused is counted and not put again. Each request is signed with the keys that are in the file at that time.
+#[test]
+fn a_bucket_gets_every_table() {
+    const WRONG_KEY: Does = Does::Say("403 Forbidden", "<Error><Code>InvalidAccessKeyId</Code></Error>");
+    const OVERLOADED: Does = Does::Answer("503 Slow Down\r\nRetry-After: 1");
+    const MISSING: Does = Does::Say("404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>");
+    const DAMAGED: Does = Does::Say("400 Bad Request", "<Error><Code>BadDigest</Code></Error>");
+    const REFUSED: Does = Does::Say("400 Bad Request", "<Error><Code>EntityTooLarge</Code></Error>");
+    const DOES: &[Does] = &[WRONG_KEY, OVERLOADED, Does::HangUp, MISSING, DAMAGED, TAKEN, REFUSED, TAKEN];
+    let server = Collector::anywhere(None, DOES);
+    let files = tempfile::tempdir().expect("a directory");
+    let keys = files.path().join("credentials");
+    let with_key = |id: &str| {
+        let text = format!("[default]\naws_access_key_id = {id}\naws_secret_access_key = not-to-be-seen\n");
+        std::fs::write(&keys, text).expect("written");
+    };
+    with_key("FIRST");
+    let url = format!("http://{}/bucket/fleet/", server.address);
+    let more = format!("protocol = \"s3\"\nregion = \"eu-1\"\ncredentials-file = \"{}\"\n", keys.display());
+    let mut agent = Agent::start(&settings(&url, &more), &[]);
+    let retries = |agent: &Agent, of: &str| agent.metric(&format!("fpprof_push_retries_total{{status=\"{of}\"}}"));
+    wait_until("keys are refused", || retries(&agent, "403") == 1.0);
+    with_key("SECOND");
+    wait_until("tables come", || server.got().len() >= 12);
+    let outcome = |name: &str| agent.metric(&format!("fpprof_pushed_samples_total{{outcome=\"{name}\"}}"));
+    assert!(outcome("accepted") > 0.0);
+    for other in ["partly_refused", "no_room", "not_written", "unreadable"] {
+        assert_eq!(outcome(other), 0.0, "{other}");
+    }
+    assert_eq!(["403", "503", "none", "404", "400"].map(|status| retries(&agent, status)), [1.0; 5]);
+    let log = agent.log();
+    let first =
+        "answers 403 Forbidden (InvalidAccessKeyId): put valid keys into push.credentials-file; profiles wait in";
+    assert!(log.contains(first) && log.contains("(EntityTooLarge); what is refused is counted"), "{log}");
+    assert!(!log.contains("not-to-be-seen"), "{log}");
+    agent.stop();
+    let (stored, got) = (agent.stored(), server.got());
+    stored.assert_balance();
+    assert_signed(&got, "not-to-be-seen");
+    let with = |id: &str| got.iter().filter(|got| got.head.contains(&format!("Credential={id}/"))).count();
+    assert!(with("FIRST") >= 1 && with("SECOND") >= 8, "{got:?}");
+    let objects = objects(&got, &stored.waiting);
+    let is_again: Vec<bool> = objects[..9].windows(2).map(|pair| pair[0] == pair[1]).collect();
+    assert_eq!(is_again, [true, true, true, true, true, false, false, false], "same names, but not what was refused");
+    // The bucket is a store with the same content, and its files are those of the store.
+    let bucket = tempfile::tempdir().expect("a directory");
+    for (name, bytes) in &objects {
+        let file = bucket.path().join(name);
+        std::fs::create_dir_all(file.parent().expect("a day"))
+            .and_then(|()| std::fs::write(&file, bytes))
+            .expect("written");
+        let name = &name[..name.rfind('-').expect("the sum")];
+        // An hour that has ended may be merged there.
+        if let Ok(in_store) = std::fs::read(agent.store().join(format!("{name}.parquet"))) {
+            assert!(in_store == *bytes, "{name}");
+        }
+    }
+    let in_bucket = agent.stored_in(bucket.path());
+    assert_eq!((in_bucket.samples, in_bucket.counters), (stored.samples, stored.counters));
 }
 
 /// Check that what waits for Pyroscope is kept and not sent while the agent sends by OTLP, which says so, and is sent once

@@ -1,12 +1,12 @@
-"""The store of three agents, queried by DuckDB, chDB (ClickHouse's engine) and a Spark cluster, and what the agents sent to an
-OpenTelemetry Collector and to Grafana Pyroscope: the same totals from each.
+"""The store of five agents, queried by DuckDB, chDB (ClickHouse's engine) and a Spark cluster, and what the agents sent to an
+OpenTelemetry Collector, to Grafana Pyroscope and into a bucket of MinIO: the same totals from each.
 
-Three agents run at the same time, each in a UTS namespace with a host name of its own, and write to one store, as hosts write to
-shared storage. Two also send their profiles to the collector and one to Pyroscope, which are away at first. Then each engine reads
-the files as they are. Fails if two engines differ, or if the totals are not what the agents counted. Needs root, java, and the
-Python packages in requirements.txt.
+The agents run at the same time, each in a UTS namespace with a host name of its own, and write to one store, as hosts write to
+shared storage. Two also send their profiles to the collector, one to Pyroscope, and two into the bucket; the servers are away at
+first, and the bucket is missing. Then each engine reads the files as they are, DuckDB and chDB also those in the bucket. Fails if two
+engines differ, or if the totals are not what the agents counted. Needs root, java, and the Python packages in requirements.txt.
 
-usage: engines.py FPPROF COLLECTOR PYROSCOPE DIRECTORY
+usage: engines.py FPPROF COLLECTOR PYROSCOPE MINIO DIRECTORY
 """
 
 import glob
@@ -20,11 +20,15 @@ import urllib.parse
 import urllib.request
 
 # The protocol by which each host's agent sends.
-HOSTS = {"web-1": "otlp", "web-2": "otlp", "db-1": "pyroscope"}
+HOSTS = {"web-1": "otlp", "web-2": "otlp", "db-1": "pyroscope", "cache-1": "s3", "cache-2": "s3"}
 SECONDS = 30
-# The collector and Pyroscope start so long after the agents.
+# The collector and Pyroscope start so long after the agents, and MinIO gets its bucket.
 LATE = 8
-PORTS = {"otlp": 14318, "pyroscope": 14040}
+# How often the agents run again if something waits when they end, and the most seconds of each time.
+AGAIN, AGAIN_SECONDS = 5, 20
+PORTS = {"otlp": 14318, "pyroscope": 14040, "s3": 14900}
+CONSOLE_PORT = 14901
+BUCKET, KEY, SECRET = "profiles/fleet", "fpprof", "only-for-this-test"
 # For members of a cluster; Pyroscope has one.
 GRPC_PORT, MEMBER_PORT = 14095, 14946
 PROGRAM = "import json\nwhile True: json.dumps({'key': [1, 2.5, 'text'] * 40})"
@@ -138,44 +142,99 @@ def shown():
     return sorted(rows)
 
 
-def agents(fpprof, otelcol, pyroscope_program, directory):
-    """Runs the agents beside a program that computes, the collector and Pyroscope; gives their store, the collector's file, and
-    what Pyroscope shows."""
-    store = os.path.join(directory, "store")
-    busy = subprocess.Popen([sys.executable, "-c", PROGRAM])
-    running = []
+def minio(program, directory):
+    """Starts MinIO, without a bucket."""
+    log = open(os.path.join(directory, "minio.log"), "w")
+    addresses = ["--address", f"127.0.0.1:{PORTS['s3']}", "--console-address", f"127.0.0.1:{CONSOLE_PORT}"]
+    own = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_UPDATE": "off"}
+    command = [program, "server", *addresses, os.path.join(directory, "minio")]
+    return subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log)
+
+
+def make_bucket():
+    from pyarrow.fs import S3FileSystem
+
+    server = {"endpoint_override": f"127.0.0.1:{PORTS['s3']}", "scheme": "http"}
+    system = S3FileSystem(access_key=KEY, secret_key=SECRET, allow_bucket_creation=True, **server)
+    system.create_dir(BUCKET.split("/")[0])
+
+
+def put():
+    """Rows of the bucket, by engine and query."""
+    rows = {}
+    for name, engine in (("DuckDB", duckdb), ("chDB", chdb)):
+        query = engine(f"s3://{BUCKET}")
+        for title in ("totals", "balance"):
+            rows[name, title] = sorted([plain(value) for value in row] for row in query(QUERIES[title]))
+        getattr(query, "end", lambda: None)()
+    return rows
+
+
+def agents(fpprof, otelcol, pyroscope_program, minio_program, directory):
+    """Runs the agents beside a program that computes and the servers; gives their store, the collector's file, what Pyroscope shows,
+    and what is in the bucket."""
+    store, spool = (os.path.join(directory, name) for name in ("store", "store/spool"))
+    keys = os.path.join(directory, "credentials")
+    with open(keys, "w") as file:
+        file.write(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+    own = {"otlp": "all-strategies = true", "pyroscope": "all-strategies = true", "s3": f'credentials-file = "{keys}"'}
     for host, protocol in HOSTS.items():
-        config = os.path.join(directory, f"{host}.toml")
-        with open(config, "w") as file:
+        path = f"/{BUCKET}" if protocol == "s3" else ""
+        with open(os.path.join(directory, f"{host}.toml"), "w") as file:
             file.write(
                 f'rate = 49\ninterval = "2s"\n[store]\npath = "{store}"\n[http]\nenabled = false\n'
-                f'[push]\nurl = "http://127.0.0.1:{PORTS[protocol]}"\nprotocol = "{protocol}"\nall-strategies = true\n'
+                f'[push]\nurl = "http://127.0.0.1:{PORTS[protocol]}{path}"\nprotocol = "{protocol}"\n{own[protocol]}\n'
                 "[limits]\ncpu-percent = 100.0\n"
             )
+
+    def start(host):
         script = 'echo "$1" > /proc/sys/kernel/hostname; exec "$2" agent --config "$3"'
-        running.append(subprocess.Popen(["unshare", "--uts", "sh", "-c", script, "sh", host, fpprof, config]))
-    time.sleep(LATE)
-    waiting, (receiver, profiles) = len(os.listdir(f"{store}/spool")), collector(otelcol, directory)
-    database = pyroscope(pyroscope_program, directory)
-    print(f"when the collector and Pyroscope start, {waiting} requests wait for them")
-    time.sleep(SECONDS - LATE)
-    for agent in running:
-        agent.send_signal(signal.SIGTERM)
-    failed = [host for host, agent in zip(HOSTS, running) if agent.wait() != 0]
-    busy.kill()
-    busy.wait()
-    receiver.terminate()
-    receiver.wait()
+        config, log = (os.path.join(directory, f"{host}.{ending}") for ending in ("toml", "log"))
+        command = ["unshare", "--uts", "sh", "-c", script, "sh", host, fpprof, config]
+        return subprocess.Popen(command, stderr=open(log, "a"))
+
+    def stop(running):
+        for agent in running.values():
+            agent.send_signal(signal.SIGTERM)
+        failed = [host for host, agent in running.items() if agent.wait() != 0]
+        if failed:
+            sys.exit(f"engines: agents failed: {failed}")
+
+    busy = subprocess.Popen([sys.executable, "-c", PROGRAM])
+    servers = [minio(minio_program, directory)]
     try:
-        in_pyroscope = shown()
+        running = {host: start(host) for host in HOSTS}
+        time.sleep(LATE)
+        waiting = len(os.listdir(spool))
+        receiver, profiles = collector(otelcol, directory)
+        servers += [receiver, pyroscope(pyroscope_program, directory)]
+        make_bucket()
+        print(f"when the servers are there, {waiting} requests wait for them")
+        time.sleep(SECONDS - LATE)
+        stop(running)
+        # An agent that ends sends for a second at most.
+        for _ in range(AGAIN):
+            if not os.listdir(spool):
+                break
+            running = {host: start(host) for host in HOSTS}
+            until = time.monotonic() + AGAIN_SECONDS
+            time.sleep(2)
+            while os.listdir(spool) and time.monotonic() < until:
+                time.sleep(0.1)
+            stop(running)
+        if waiting == 0 or os.listdir(spool):
+            sys.exit("engines: requests must wait at first, and not at the end")
+        for host in (host for host, protocol in HOSTS.items() if protocol == "s3"):
+            if "404 Not Found (NoSuchBucket)" not in open(os.path.join(directory, f"{host}.log")).read():
+                sys.exit(f"engines: {host} has not said that the bucket is missing")
+        # It has written everything when it ends.
+        receiver.terminate()
+        receiver.wait()
+        return store, profiles, shown(), put()
     finally:
-        database.terminate()
-        database.wait()
-    if failed:
-        sys.exit(f"engines: agents failed: {failed}")
-    if waiting == 0 or os.listdir(f"{store}/spool"):
-        sys.exit("engines: requests must wait at first, and not at the end")
-    return store, profiles, in_pyroscope
+        for process in [busy, *servers]:
+            process.terminate()
+            process.wait()
 
 
 def duckdb(store):
@@ -183,6 +242,12 @@ def duckdb(store):
 
     connection = engine.connect()
     connection.sql("SET TimeZone = 'UTC'")
+    if store.startswith("s3://"):
+        import duckdb_extension_httpfs as extension
+
+        connection.sql(f"LOAD '{glob.glob(f'{os.path.dirname(extension.__file__)}/extensions/*/httpfs.duckdb_extension')[0]}'")
+        keys = f"KEY_ID '{KEY}', SECRET '{SECRET}', ENDPOINT '127.0.0.1:{PORTS['s3']}'"
+        connection.sql(f"CREATE SECRET (TYPE s3, {keys}, URL_STYLE 'path', USE_SSL false)")
     for table in ("stacks", "counters"):
         connection.sql(f"CREATE VIEW {table} AS FROM '{store}/{table}/*/*.parquet'")
     return lambda sql: connection.sql(sql).fetchall()
@@ -193,9 +258,17 @@ def chdb(store):
 
     connection = session.Session()
     for table in ("stacks", "counters"):
-        connection.query(f"CREATE VIEW {table} AS SELECT * FROM file('{store}/{table}/*/*.parquet', Parquet)")
+        files = f"file('{store}/{table}/*/*.parquet', Parquet)"
+        if store.startswith("s3://"):
+            url = f"http://127.0.0.1:{PORTS['s3']}/{store.removeprefix('s3://')}"
+            files = f"s3('{url}/{table}/*/*.parquet', '{KEY}', '{SECRET}', 'Parquet')"
+        connection.query(f"CREATE VIEW {table} AS SELECT * FROM {files}")
 
-    return lambda sql: json.loads(connection.query(sql, "JSONCompact").data())["data"]
+    def query(sql):
+        return json.loads(connection.query(sql, "JSONCompact").data())["data"]
+
+    query.end = connection.close
+    return query
 
 
 def spark(store):
@@ -241,9 +314,9 @@ def plain(value):
 
 
 def main():
-    fpprof, otelcol, pyroscope_program, directory = map(os.path.abspath, sys.argv[1:])
+    *programs, directory = map(os.path.abspath, sys.argv[1:])
     os.makedirs(directory, exist_ok=True)
-    store, profiles, in_pyroscope = agents(fpprof, otelcol, pyroscope_program, directory)
+    store, profiles, in_pyroscope, in_bucket = agents(*programs, directory)
     files = glob.glob(f"{store}/*/*/*.parquet")
     size = sum(os.path.getsize(file) for file in files)
     print(f"{len(HOSTS)} agents, {SECONDS} s: {len(files)} files, {size / 1e3:.0f} kB")
@@ -267,6 +340,11 @@ def main():
         if rows != expected:
             sys.exit(f"engines: {name} has {rows} instead of {expected}")
         print(f"{name} has the same totals: {sum(row[-1] for row in rows)} samples of all strategies in {len(rows)} rows")
+    for (name, title), rows in in_bucket.items():
+        expected = [row for row in answers[title] if HOSTS[row[0]] == "s3"]
+        if rows != expected or not rows:
+            sys.exit(f"engines: {name} reads {rows} from the bucket instead of {expected}")
+        print(f"{name} reads the same {title} from the bucket: {len(rows)} rows")
     check(answers)
 
 
@@ -285,7 +363,7 @@ def check(answers):
         if counted[host, "fired"] != parts:
             sys.exit(f"engines: {host}: {counted[host, 'fired']} ticks fired, {parts} are accounted for")
         print(f"{host:8} fired {counted[host, 'fired']} = recorded {counted[host, 'recorded']} + others; stored {stored}")
-    print("ok: every engine has the same rows, and the totals of the agents; so have the collector and Pyroscope")
+    print("ok: every engine has the same rows, and the totals of the agents; so have the collector, Pyroscope and the bucket")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ type Samples = BTreeMap<(u32, u32, u32), ProfileSample>;
 
 /// Makes the requests of a profile, each of at most `max_bytes` before compression unless a single sample is larger.
 ///
-/// A request's body is the query of its URL, a line feed and the profile: [`query_and_profile`].
+/// A request's body is the query of its URL, a line feed and the profile: [`Request::line_and_rest`].
 ///
 /// # Errors
 /// If memory is exhausted.
@@ -60,12 +60,6 @@ pub fn requests(profile: &Profile, max_bytes: usize) -> io::Result<Vec<Request>>
         .add(&part(profile, &samples), 0)?;
     }
     Ok(requests)
-}
-
-/// The query of the URL and the profile in a request's body; `None` if it has another form.
-pub fn query_and_profile(body: &[u8]) -> Option<(&str, &[u8])> {
-    let mut parts = body.splitn(2, |&byte| byte == b'\n');
-    Some((std::str::from_utf8(parts.next()?).ok()?, parts.next()?))
 }
 
 /// Whether an answer with status 422 is about the profile. A server that starts, or one with too much to do, may give that

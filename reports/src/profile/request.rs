@@ -14,6 +14,14 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
+impl Request {
+    /// The first line of a body, and the bytes after it; `None` if it has another form.
+    pub fn line_and_rest(body: &[u8]) -> Option<(&str, &[u8])> {
+        let mut parts = body.splitn(2, |&byte| byte == b'\n');
+        Some((std::str::from_utf8(parts.next()?).ok()?, parts.next()?))
+    }
+}
+
 /// Makes the requests of a profile, several if it is too large for one.
 pub(super) struct Splitter<'a> {
     /// The most bytes before compression; a single sample may be larger.
