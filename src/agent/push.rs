@@ -13,8 +13,7 @@ use super::config::{Config, Protocol, PushConfig};
 use super::metrics::Metrics;
 use super::s3::{self, Credentials};
 use super::server::drop_capabilities;
-use super::spool::{Entry, Spool};
-use super::store::{Size, Store};
+use super::spool::{Added, Entry, Spool};
 use crate::http_client;
 use crate::output::print_message;
 use anyhow::{Context as _, ensure};
@@ -42,6 +41,9 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The longest `Retry-After` that is honoured.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+/// How often a request is sent that may have been refused, as far as the answers tell. This takes up to four minutes, longer
+/// than a server needs to start.
+const MAX_UNCLEAR: u32 = 10;
 /// The most bytes read of an answer.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
@@ -56,8 +58,8 @@ pub(super) struct Pusher {
 enum Order {
     /// The spool has new requests.
     Look,
-    /// Send to this collector from now on; to none for the size of what waits for one.
-    To(Result<Collector, Size>),
+    /// Send to this collector from now on, or to none.
+    To(Option<Collector>),
     End,
 }
 
@@ -70,7 +72,8 @@ pub(super) struct Collector {
     secret_file: Option<PathBuf>,
     region: String,
     client: ureq::Agent,
-    pub(super) spool: Arc<Spool>,
+    spool: Arc<Spool>,
+    max_spool: u64,
     /// New requests are delayed at random up to this long, so that a fleet whose intervals end together does not send
     /// together.
     spread: Duration,
@@ -84,11 +87,13 @@ enum Answer {
     PartlyRefused(String),
     /// The request is invalid; sending it again would not help.
     Refused(String),
-    /// The request failed and is sent again; with the status and `Retry-After`, if any.
+    /// The request failed and is sent again; with the status and `Retry-After`, if any. If it is unclear whether it was a
+    /// refusal, it is sent [`MAX_UNCLEAR`] times at most.
     Retry {
         why: String,
         status: Option<StatusCode>,
         after: Option<Duration>,
+        unclear: bool,
     },
 }
 
@@ -102,14 +107,14 @@ impl Pusher {
         std::thread::Builder::new().name("fpprof-push".to_owned()).spawn(move || {
             // This thread parses what a collector sends.
             drop_capabilities("the thread that sends profiles");
-            Pushing { metrics, to: None, left: Size::default() }.run(&receiver);
+            Pushing { metrics, to: None }.run(&receiver);
             let _ = end.send(());
         })?;
         Ok(Self { orders, ended })
     }
 
-    /// Sends to this collector from now on; to none if there is only this left of an earlier one.
-    pub(super) fn send_to(&self, collector: Result<Collector, Size>) {
+    /// Sends to this collector from now on, or to none.
+    pub(super) fn send_to(&self, collector: Option<Collector>) {
         // The thread runs as long as this handle exists.
         let _ = self.orders.send(Order::To(collector));
     }
@@ -130,8 +135,8 @@ impl Collector {
     /// The collector of this configuration; `None` without `push.url`.
     ///
     /// # Errors
-    /// If the token or certificate file cannot be read, or the spool cannot be opened.
-    pub(super) fn new(config: &Config, store: &Store) -> anyhow::Result<Option<Self>> {
+    /// If a file with a secret or certificates cannot be read.
+    pub(super) fn new(config: &Config, spool: &Arc<Spool>) -> anyhow::Result<Option<Self>> {
         let Config { push: config, interval, .. } = config;
         let Some(url) = config.endpoint() else { return Ok(None) };
         check(config)?;
@@ -141,9 +146,19 @@ impl Collector {
             secret_file: config.secret().0.map(Path::to_owned),
             region: config.region().to_owned(),
             client: client(config)?,
-            spool: Arc::new(Spool::open(store, config.protocol, config.max_spool)?),
+            spool: Arc::clone(spool),
+            max_spool: config.max_spool,
             spread: (*interval / 4).min(Duration::from_secs(15)),
         }))
+    }
+
+    /// Adds the requests of the interval that began at this time to the spool, within its limit.
+    pub(super) fn add(&self, start_unix_us: u64, requests: &[Request]) -> Added {
+        self.spool.add(start_unix_us, requests, self.protocol, self.max_spool)
+    }
+
+    fn has_work(&self) -> bool {
+        !self.spool.is_empty(self.protocol)
     }
 
     /// The URL and the body of a request in the spool.
@@ -161,7 +176,10 @@ impl Collector {
     fn send(&self, (url, body): (Uri, &[u8]), timeout: Duration) -> Answer {
         match self.answer(url, body, timeout) {
             Ok(answer) => answer,
-            Err(error) => Answer::Retry { why: format!("{}: {error:#}", self.url), status: None, after: None },
+            Err(error) => {
+                let why = format!("{}: {error:#}", self.url);
+                Answer::Retry { why, status: None, after: None, unclear: false }
+            }
         }
     }
 
@@ -203,27 +221,30 @@ impl Collector {
             let said = code.map(|code| format!(" ({code}){}", s3::advice(code)));
             format!("{} answers {status}{}", self.url, said.unwrap_or_default())
         };
-        let retry = || Answer::Retry { why: what(), status: Some(status), after };
+        let retry = |unclear| Answer::Retry { why: what(), status: Some(status), after, unclear };
         match status {
             status if status.is_success() => match otlp::rejected(answer).filter(|_| self.protocol == Protocol::Otlp) {
                 Some((n, why)) => Answer::PartlyRefused(format!("{} refuses {n} profiles: {why}", self.url)),
                 None => Answer::Accepted,
             },
+            StatusCode::BAD_REQUEST if code.is_some_and(s3::is_temporary) => retry(false),
             StatusCode::UNPROCESSABLE_ENTITY
                 if self.protocol == Protocol::Pyroscope && !pyroscope::is_refusal(answer) =>
             {
-                retry()
+                retry(true)
             }
-            StatusCode::BAD_REQUEST if code.is_some_and(s3::is_temporary) => retry(),
-            StatusCode::BAD_REQUEST
-            | StatusCode::PAYLOAD_TOO_LARGE
-            | StatusCode::UNSUPPORTED_MEDIA_TYPE
-            | StatusCode::UNPROCESSABLE_ENTITY => Answer::Refused(what()),
-            // OTLP says to retry only 429, 502, 503 and 504. But a wrong token, path or bucket is a configuration mistake
-            // that will be fixed, and until then the spool has room.
-            _ => retry(),
+            status if is_retried(status) => retry(false),
+            _ => Answer::Refused(what()),
         }
     }
+}
+
+/// Whether a request with this status is sent again.
+///
+/// OTLP says to retry only 429, 502, 503 and 504. But a wrong token, path or bucket is a configuration mistake that will be
+/// fixed, and until then the spool has room. The other statuses of clients are about the request itself.
+fn is_retried(status: StatusCode) -> bool {
+    !status.is_client_error() || matches!(status.as_u16(), 401 | 403 | 404 | 405 | 407 | 408 | 409 | 425 | 429)
 }
 
 /// Checks the files with secrets and certificates of a configuration.
@@ -274,8 +295,6 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
 struct Pushing {
     metrics: Arc<Metrics>,
     to: Option<Active>,
-    /// What waits while there is no collector.
-    left: Size,
 }
 
 struct Active {
@@ -289,7 +308,7 @@ struct Active {
 impl Pushing {
     fn run(&mut self, orders: &Receiver<Order>) {
         loop {
-            let order = match self.to.as_ref().filter(|to| !to.collector.spool.is_empty()) {
+            let order = match self.to.as_ref().filter(|to| to.collector.has_work()) {
                 Some(to) => orders.recv_timeout(to.not_before.saturating_duration_since(Instant::now())),
                 None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
@@ -299,8 +318,7 @@ impl Pushing {
                     self.show();
                 }
                 Ok(Order::To(collector)) => {
-                    self.left = collector.as_ref().err().copied().unwrap_or_default();
-                    self.to = collector.ok().map(Active::new);
+                    self.to = collector.map(Active::new);
                     self.show();
                 }
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return self.last(),
@@ -312,7 +330,7 @@ impl Pushing {
     /// Sends as much as possible within [`LAST_TIMEOUT`], unless the last request failed.
     fn last(&mut self) {
         let ends = Instant::now() + LAST_TIMEOUT;
-        while self.to.as_ref().is_some_and(|to| to.pause.is_over() && !to.collector.spool.is_empty()) {
+        while self.to.as_ref().is_some_and(|to| to.pause.is_over() && to.collector.has_work()) {
             let left = ends.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -323,19 +341,24 @@ impl Pushing {
 
     fn send_one(&mut self, timeout: Duration) {
         let Some(to) = &mut self.to else { return };
-        let Some((entry, body)) = to.collector.spool.take() else { return };
+        let Some((mut entry, body)) = to.collector.spool.take(to.collector.protocol) else { return };
         let answer = body.and_then(|body| Ok(to.collector.send(to.collector.message(&body)?, timeout)));
         match answer {
             Ok(Answer::Accepted) => to.answered(&entry, "accepted", None, &self.metrics),
             Ok(Answer::PartlyRefused(why)) => to.answered(&entry, "partly_refused", Some(&why), &self.metrics),
             Ok(Answer::Refused(why)) => to.answered(&entry, "refused", Some(&why), &self.metrics),
-            Ok(Answer::Retry { why, status, after }) => {
+            Ok(Answer::Retry { why, status, after, unclear }) => {
                 to.wait(&why, after);
-                to.collector.spool.give_back(entry);
-                self.metrics.add_push_retry(status.map(|status| status.as_u16()));
+                entry.unclear += u32::from(unclear);
+                if entry.unclear < MAX_UNCLEAR {
+                    to.collector.spool.give_back(entry);
+                    self.metrics.add_push_retry(status.map(|status| status.as_u16()));
+                } else {
+                    // The pause goes on: it may be the server after all.
+                    to.say_refused(&why);
+                    to.settle(&entry, "refused", &self.metrics);
+                }
             }
-            // It was already sent, through the index that was replaced at a reload.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => _ = to.collector.spool.remove(&entry),
             Err(error) => {
                 print_message(&format!("fpprof: {}: {error}", to.collector.spool.dir().display()));
                 to.settle(&entry, "unreadable", &self.metrics);
@@ -345,8 +368,9 @@ impl Pushing {
     }
 
     fn show(&self) {
-        let size = self.to.as_ref().map(|to| to.collector.spool.size());
-        self.metrics.set_spool(size.unwrap_or(self.left));
+        if let Some(to) = &self.to {
+            self.metrics.set_spool(to.collector.spool.size());
+        }
     }
 }
 
@@ -365,10 +389,15 @@ impl Active {
         if self.pause.end() {
             print_message(&format!("fpprof: {} answers again", self.collector.url));
         }
-        if let Some(why) = why.filter(|_| !std::mem::replace(&mut self.has_refused, true)) {
+        why.into_iter().for_each(|why| self.say_refused(why));
+        self.settle(entry, outcome, metrics);
+    }
+
+    /// Prints the first refusal.
+    fn say_refused(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.has_refused, true) {
             print_message(&format!("fpprof: {why}; what is refused is counted and not sent again"));
         }
-        self.settle(entry, outcome, metrics);
     }
 
     fn wait(&mut self, why: &str, retry_after: Option<Duration>) {
@@ -414,6 +443,58 @@ impl Pause {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::config::StoreConfig;
+    use crate::agent::store::Store;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    /// Check that statuses about the request itself are refusals, and that those that a person or time mends are not.
+    #[test]
+    fn refusals_are_about_the_request() {
+        for (status, retried) in
+            [(400, false), (413, false), (418, false), (422, false), (404, true), (429, true), (507, true)]
+        {
+            assert_eq!(is_retried(StatusCode::from_u16(status).expect("a status")), retried, "{status}");
+        }
+    }
+
+    /// Check that a request to Pyroscope ends as refused after some answers with status 422 and unknown words, and that the next
+    /// one has as many tries of its own.
+    #[test]
+    fn unclear_answers_come_to_an_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let url = format!("http://{}", listener.local_addr().expect("its address"));
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let (mut request, mut byte) = (Vec::new(), [0]);
+                while !request.ends_with(b"\r\n\r\nprofile") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
+                    request.push(byte[0]);
+                }
+                let answer = "HTTP/1.1 422 Unprocessable Entity\r\nContent-Length: 4\r\nConnection: close\r\n\r\nwhat";
+                stream.write_all(answer.as_bytes()).expect("an answer");
+            }
+        });
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = StoreConfig { path: dir.path().join("store"), ..StoreConfig::default() };
+        let spool = Arc::new(Spool::open(&Store::open(&store, "web-1").expect("a store")).expect("a spool"));
+        let config: Config =
+            toml::from_str(&format!("[push]\nurl = \"{url}\"\nprotocol = \"pyroscope\"")).expect("valid");
+        let collector = Collector::new(&config, &spool).expect("a collector").expect("one");
+        let request = |samples| Request { samples, body: b"name=a\nprofile".to_vec() };
+        assert_eq!(collector.add(1, &[request(3), request(5)]), Added::default());
+        let metrics = Arc::new(Metrics::new());
+        let mut pushing = Pushing { metrics: Arc::clone(&metrics), to: Some(Active::new(collector)) };
+        for n in 1..=2 * MAX_UNCLEAR {
+            pushing.send_one(TIMEOUT);
+            assert_eq!(spool.size().files, u64::from(2 - n / MAX_UNCLEAR), "{n}");
+        }
+        let text = metrics.text().expect("text");
+        assert!(text.contains("fpprof_pushed_samples_total{outcome=\"refused\"} 8"), "{text}");
+        assert!(
+            text.contains(&format!("fpprof_push_retries_total{{status=\"422\"}} {}", 2 * (MAX_UNCLEAR - 1))),
+            "{text}"
+        );
+    }
 
     /// Check that pauses double up to their limit, each random in its upper half, and restart after a success.
     #[test]

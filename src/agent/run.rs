@@ -8,7 +8,7 @@ use super::interval::{Counting, How, Interval, Storer};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
 use super::server::{self, Order};
-use super::session::{Printed, Session, notify, print_failure};
+use super::session::{Printed, Session, notify, print_failure, print_once};
 use super::spool::Spool;
 use super::store::{Size, Store};
 use crate::exit::DONE;
@@ -16,8 +16,7 @@ use crate::live::Part;
 use crate::output::print_message;
 use crate::values::mode_name;
 use anyhow::bail;
-use fpprof_collector::Request;
-use fpprof_reports::profile::request;
+use fpprof_reports::profile::request::Request;
 use sd_notify::NotifyState;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,18 +52,24 @@ struct Agent<'a> {
 /// A configuration and what was opened for it.
 struct Settings {
     config: Config,
-    request: Request,
+    request: fpprof_collector::Request,
     store: Store,
     compaction: Compaction,
+    spool: Arc<Spool>,
     collector: Option<Collector>,
 }
 
 impl Settings {
-    fn new(config: Config) -> anyhow::Result<Self> {
+    /// Opens what this configuration needs, given the spool that is open.
+    fn new(config: Config, spool: Option<&Arc<Spool>>) -> anyhow::Result<Self> {
         let store = Store::open(&config.store, &fpprof_collector::host().name)?;
-        let collector = Collector::new(&config, &store)?;
+        let spool = match spool.filter(|spool| spool.is_in(&store)) {
+            Some(spool) => Arc::clone(spool),
+            None => Arc::new(Spool::open(&store)?),
+        };
+        let collector = Collector::new(&config, &spool)?;
         let compaction = Compaction::new(&store);
-        Ok(Self { request: config.request()?, store, compaction, collector, config })
+        Ok(Self { request: config.request()?, store, compaction, spool, collector, config })
     }
 
     /// The strategies to send of each interval.
@@ -77,25 +82,22 @@ impl Settings {
         }
     }
 
-    /// The collector, or the size of what is left of an earlier one; says what waits and is not sent.
-    fn to_send(&self) -> Result<Collector, Size> {
+    /// Says what waits and is not sent.
+    fn say_what_waits(&self) {
         let protocol = self.collector.as_ref().map(|_| self.config.push.protocol);
-        let left = Spool::left(&self.store, protocol).unwrap_or_else(|error| {
-            print_failure(&error, "what waits for a collector is not counted");
-            None
-        });
-        if let Some((Size { files, .. }, samples)) = left {
-            let dir = self.store.path().join("spool");
-            let (whose, key) = match protocol {
-                None => ("a collector", "push.url"),
-                Some(_) => ("a collector of another protocol", "push.protocol"),
-            };
-            print_message(&format!(
-                "fpprof: {samples} samples wait in {} for {whose}, in {files} files: set {key}, or remove these files",
-                dir.display()
-            ));
+        let (Size { files, .. }, samples) = self.spool.left(protocol);
+        if files == 0 {
+            return;
         }
-        self.collector.clone().ok_or_else(|| left.map_or_else(Size::default, |(size, _)| size))
+        let (whose, key) = match protocol {
+            None => ("a collector", "push.url"),
+            Some(_) => ("a collector of another protocol", "push.protocol"),
+        };
+        print_message(&format!(
+            "fpprof: {samples} samples wait in {} for {whose}, in {files} files: set {key}, or they are removed when they are \
+             older than store.keep",
+            self.spool.dir().display()
+        ));
     }
 
     fn governor(&self) -> Governor {
@@ -117,10 +119,9 @@ enum Next {
 pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     let (order, orders) = channel();
     let metrics = Arc::new(Metrics::new());
-    let settings = Settings::new(config)?;
+    let settings = Settings::new(config, None)?;
     server::start(&settings.config.http, Arc::clone(&metrics), order.clone())?;
     let pusher = Pusher::start(Arc::clone(&metrics))?;
-    pusher.send_to(settings.to_send());
     let mut agent = Agent {
         path,
         pusher,
@@ -135,6 +136,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         ended: None,
     };
     print_message(&format!("fpprof: {}", agent.settings.config.summary()?));
+    agent.connect();
     loop {
         match agent.record() {
             Ok(Next::Again) => {}
@@ -286,23 +288,40 @@ impl Agent<'_> {
         true
     }
 
-    /// Adds requests to the spool.
-    fn spool(&mut self, start_unix_us: u64, requests: &[request::Request]) {
-        let Some(collector) = self.settings.collector.as_ref().filter(|_| !requests.is_empty()) else { return };
-        let added = collector.spool.add(start_unix_us, requests);
-        for (outcome, samples) in [("no_room", added.removed), ("not_written", added.not_written)] {
+    /// Sends by the current settings from now on.
+    fn connect(&self) {
+        self.settings.say_what_waits();
+        self.metrics.set_spool(self.settings.spool.size());
+        self.pusher.send_to(self.settings.collector.clone());
+    }
+
+    /// Adds requests to the spool, and removes what is older than the store keeps.
+    fn spool(&mut self, start_unix_us: u64, requests: &[Request]) {
+        let Settings { spool, collector, config, .. } = &self.settings;
+        let added = collector.as_ref().map(|collector| collector.add(start_unix_us, requests)).unwrap_or_default();
+        let expired = spool.expire(SystemTime::now(), config.store.keep);
+        self.metrics.set_spool(spool.size());
+        if expired.requests > 0 {
+            let dir = spool.dir().display();
+            let says = format!("what waits in {dir} for longer than store.keep is removed, and counted as expired");
+            print_once(&self.printed, says);
+        }
+        let outcomes = [("no_room", added.removed), ("not_written", added.not_written), ("expired", expired.samples)];
+        for (outcome, samples) in outcomes {
             if samples > 0 {
                 self.metrics.add_pushed(outcome, samples);
             }
         }
-        match added.error {
+        match added.error.or(expired.error) {
             None => self.storer.failures.works(SPOOLING),
             Some(error) => {
                 let what = "what cannot wait is counted as not_written";
                 self.storer.failures.failed(SPOOLING, &anyhow::Error::msg(error), what);
             }
         }
-        self.pusher.look();
+        if !requests.is_empty() {
+            self.pusher.look();
+        }
     }
 
     /// Counts a failure of the store, and prints the first of several in a row.
@@ -313,23 +332,24 @@ impl Agent<'_> {
 
     /// Reads the configuration again; returns whether it changed. An invalid file changes nothing.
     fn reload(&mut self) -> bool {
-        let settings = match Config::read(self.path).and_then(Settings::new) {
-            Ok(settings) => settings,
-            Err(error) => {
-                print_failure(&error, "the configuration stays as it was");
-                return false;
-            }
-        };
+        let settings =
+            match Config::read(self.path).and_then(|config| Settings::new(config, Some(&self.settings.spool))) {
+                Ok(settings) => settings,
+                Err(error) => {
+                    print_failure(&error, "the configuration stays as it was");
+                    return false;
+                }
+            };
         if settings.config.http != self.settings.config.http {
             print_message("fpprof: [http] changes with the next start");
         }
         let summary = settings.config.summary().unwrap_or_default();
         print_message(&format!("fpprof: read the configuration again: {summary}"));
         self.governor = settings.governor();
-        self.pusher.send_to(settings.to_send());
         // After two reloads in a row, only the settings before the first have recorded anything.
         let before = std::mem::replace(&mut self.settings, settings);
         self.previous.get_or_insert(before);
+        self.connect();
         true
     }
 
@@ -337,8 +357,8 @@ impl Agent<'_> {
     fn restore_settings(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
         let Some(previous) = self.previous.take() else { return Err(error) };
         print_failure(&error, "the previous configuration stays in effect");
-        self.pusher.send_to(previous.to_send());
         self.settings = previous;
+        self.connect();
         self.governor = self.settings.governor();
         Ok(())
     }

@@ -87,7 +87,8 @@ pub(super) fn notify(state: NotifyState<'_>) {
     let _ = sd_notify::notify(&[state]);
 }
 
-fn print_once(printed: &Printed, message: String) {
+/// Prints a message, unless it was printed before.
+pub(super) fn print_once(printed: &Printed, message: String) {
     if printed.lock().unwrap_or_else(PoisonError::into_inner).insert(message.clone()) {
         print_message(&format!("fpprof: {message}"));
     }

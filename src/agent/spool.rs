@@ -6,8 +6,8 @@
 //! STORE/spool/1764166080000011-000-998-HOST.s3          one for a bucket
 //! ```
 //!
-//! A request stays until a collector has answered it, across restarts of the agent. One for another protocol than the
-//! configured one is kept and not sent.
+//! A request stays until a collector has answered it, across restarts of the agent, or it is older than the store keeps its
+//! files. One for another protocol than the configured one is not sent.
 
 use super::config::Protocol;
 use super::store::{PARTIAL, Size, Store, own_dir, write_whole};
@@ -17,15 +17,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The directory and its index.
+/// The directory and its index: one for all configurations with this directory, so that what is being sent is known and
+/// not removed.
 #[derive(Debug)]
 pub(super) struct Spool {
     dir: PathBuf,
     host: String,
-    max_bytes: u64,
-    /// That of the collector.
-    protocol: Protocol,
     waiting: Mutex<Waiting>,
 }
 
@@ -44,6 +43,16 @@ pub(super) struct Entry {
     pub(super) samples: u64,
     bytes: u64,
     protocol: Protocol,
+    /// How often it was answered so that it may have been a refusal.
+    pub(super) unclear: u32,
+}
+
+/// What was removed because of its age.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Expired {
+    pub(super) requests: u64,
+    pub(super) samples: u64,
+    pub(super) error: Option<String>,
 }
 
 /// The outcome of adding requests.
@@ -57,37 +66,32 @@ pub(super) struct Added {
 }
 
 impl Spool {
-    /// Opens this machine's spool in a store, with the requests that a previous agent left, of which those for this
-    /// protocol can be taken.
+    /// Opens this machine's spool in a store, with the requests that a previous agent left.
     ///
     /// # Errors
     /// If its directory cannot be created or read.
-    pub(super) fn open(store: &Store, protocol: Protocol, max_bytes: u64) -> anyhow::Result<Self> {
-        let dir = store.path().join("spool");
+    pub(super) fn open(store: &Store) -> anyhow::Result<Self> {
+        let dir = dir_in(store);
         own_dir(&dir)?;
-        Self::of_dir(&dir, store.host(), protocol, max_bytes).with_context(|| dir.display().to_string())
+        Self::of_dir(&dir, store.host()).with_context(|| dir.display().to_string())
     }
 
-    /// What waits in this machine's spool for another protocol than this: number and size of files, and their samples.
-    /// `None` if nothing does.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
-    pub(super) fn left(store: &Store, protocol: Option<Protocol>) -> anyhow::Result<Option<(Size, u64)>> {
-        let dir = store.path().join("spool");
-        let spool = match Self::of_dir(&dir, store.host(), Protocol::default(), u64::MAX) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            spool => spool.with_context(|| dir.display().to_string())?,
-        };
+    /// Whether it is the spool of this store.
+    pub(super) fn is_in(&self, store: &Store) -> bool {
+        self.dir == dir_in(store) && self.host == store.host()
+    }
+
+    /// What waits for another protocol than this: number and size of files, and their samples.
+    pub(super) fn left(&self, protocol: Option<Protocol>) -> (Size, u64) {
         let (mut size, mut samples) = (Size::default(), 0_u64);
-        for entry in spool.waiting().entries.iter().filter(|entry| Some(entry.protocol) != protocol) {
+        for entry in self.waiting().entries.iter().filter(|entry| Some(entry.protocol) != protocol) {
             size.add(entry.bytes);
             samples = samples.saturating_add(entry.samples);
         }
-        Ok((size.files > 0).then_some((size, samples)))
+        (size, samples)
     }
 
-    fn of_dir(dir: &Path, host: &str, protocol: Protocol, max_bytes: u64) -> io::Result<Self> {
+    fn of_dir(dir: &Path, host: &str) -> io::Result<Self> {
         let mut waiting = Waiting::default();
         let mut entries = Vec::new();
         for file in std::fs::read_dir(dir)? {
@@ -103,25 +107,27 @@ impl Spool {
             match (rest, samples.parse()) {
                 (Some((_, PARTIAL)), _) => std::fs::remove_file(file.path())?,
                 (Some((protocol, "")), Ok(samples)) => {
-                    entries.push(Entry { samples, bytes: file.metadata()?.len(), protocol, name });
+                    entries.push(Entry { samples, bytes: file.metadata()?.len(), protocol, name, unclear: 0 });
                 }
                 _ => {}
             }
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         entries.into_iter().for_each(|entry| waiting.push(entry));
-        Ok(Self { dir: dir.to_owned(), host: host.to_owned(), max_bytes, protocol, waiting: Mutex::new(waiting) })
+        Ok(Self { dir: dir.to_owned(), host: host.to_owned(), waiting: Mutex::new(waiting) })
     }
 
     /// Appends the requests of the interval that began at this time, and removes the oldest while the total exceeds the
     /// limit.
-    pub(super) fn add(&self, start_unix_us: u64, requests: &[Request]) -> Added {
+    pub(super) fn add(&self, start_unix_us: u64, requests: &[Request], protocol: Protocol, max_bytes: u64) -> Added {
         let mut added = Added::default();
-        let protocol = self.protocol;
         for (number, Request { samples, body }) in requests.iter().enumerate() {
             let name = format!("{start_unix_us:016}-{number:03}-{samples}-{}{}", self.host, ending(protocol));
             match write_whole(&self.dir, &name, body) {
-                Ok(()) => self.waiting().push(Entry { name, samples: *samples, bytes: body.len() as u64, protocol }),
+                Ok(()) => {
+                    let (samples, bytes) = (*samples, body.len() as u64);
+                    self.waiting().push(Entry { name, samples, bytes, protocol, unclear: 0 });
+                }
                 Err(error) => {
                     added.not_written = added.not_written.saturating_add(*samples);
                     added.error.get_or_insert_with(|| format!("{}: {error}", self.dir.display()));
@@ -129,21 +135,44 @@ impl Spool {
             }
         }
         let mut waiting = self.waiting();
-        while waiting.size.bytes > self.max_bytes {
+        while waiting.size.bytes > max_bytes {
             let Some(oldest) = waiting.entries.pop_front() else { break };
-            waiting.size.subtract(oldest.bytes);
             added.removed = added.removed.saturating_add(oldest.samples);
-            if let Err(error) = remove(&self.dir.join(&oldest.name)) {
+            if let Err(error) = self.discard(&mut waiting, &oldest) {
                 added.error.get_or_insert(error.to_string());
             }
         }
         added
     }
 
-    /// Takes the oldest request for the collector's protocol and reads its file.
-    pub(super) fn take(&self) -> Option<(Entry, io::Result<Vec<u8>>)> {
+    /// Removes the requests of intervals that began longer ago than this.
+    pub(super) fn expire(&self, now: SystemTime, keep: Duration) -> Expired {
+        let mut expired = Expired::default();
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let until_us = now.saturating_sub(keep).as_micros();
         let mut waiting = self.waiting();
-        let at = waiting.entries.iter().position(|entry| self.is_sent(entry))?;
+        // Not all of them are at the front if the clock was set back.
+        while let Some(at) = waiting.entries.iter().position(|entry| entry.start_us() < until_us) {
+            let Some(oldest) = waiting.entries.remove(at) else { break };
+            expired.requests = expired.requests.saturating_add(1);
+            expired.samples = expired.samples.saturating_add(oldest.samples);
+            if let Err(error) = self.discard(&mut waiting, &oldest) {
+                expired.error.get_or_insert(error.to_string());
+            }
+        }
+        expired
+    }
+
+    /// Removes the file of a request that is in the index no more.
+    fn discard(&self, waiting: &mut Waiting, entry: &Entry) -> io::Result<()> {
+        waiting.size.subtract(entry.bytes);
+        remove(&self.dir.join(&entry.name))
+    }
+
+    /// Takes the oldest request for this protocol and reads its file.
+    pub(super) fn take(&self, protocol: Protocol) -> Option<(Entry, io::Result<Vec<u8>>)> {
+        let mut waiting = self.waiting();
+        let at = waiting.entries.iter().position(|entry| entry.protocol == protocol)?;
         let entry = waiting.entries.remove(at)?;
         drop(waiting);
         let body = std::fs::read(self.dir.join(&entry.name));
@@ -162,17 +191,12 @@ impl Spool {
     /// # Errors
     /// If its file cannot be removed: it is sent again after a restart.
     pub(super) fn remove(&self, entry: &Entry) -> io::Result<()> {
-        self.waiting().size.subtract(entry.bytes);
-        remove(&self.dir.join(&entry.name))
+        self.discard(&mut self.waiting(), entry)
     }
 
-    /// Whether nothing can be taken.
-    pub(super) fn is_empty(&self) -> bool {
-        !self.waiting().entries.iter().any(|entry| self.is_sent(entry))
-    }
-
-    fn is_sent(&self, entry: &Entry) -> bool {
-        self.protocol == entry.protocol
+    /// Whether nothing can be taken for this protocol.
+    pub(super) fn is_empty(&self, protocol: Protocol) -> bool {
+        !self.waiting().entries.iter().any(|entry| entry.protocol == protocol)
     }
 
     pub(super) fn size(&self) -> Size {
@@ -188,11 +212,22 @@ impl Spool {
     }
 }
 
+impl Entry {
+    /// When its interval began, microseconds since 1970.
+    fn start_us(&self) -> u128 {
+        self.name.split('-').next().and_then(|start| start.parse().ok()).unwrap_or(0)
+    }
+}
+
 impl Waiting {
     fn push(&mut self, entry: Entry) {
         self.size.add(entry.bytes);
         self.entries.push_back(entry);
     }
+}
+
+fn dir_in(store: &Store) -> PathBuf {
+    store.path().join("spool")
 }
 
 /// The end of a file's name.
@@ -217,14 +252,12 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn spool_in(store: &Path, host: &str, max_bytes: u64) -> io::Result<Spool> {
-        spool_of(Protocol::Otlp, store, host, max_bytes)
-    }
+    const OTLP: Protocol = Protocol::Otlp;
 
-    fn spool_of(protocol: Protocol, store: &Path, host: &str, max_bytes: u64) -> io::Result<Spool> {
+    fn spool_in(store: &Path, host: &str) -> io::Result<Spool> {
         let dir = store.join("spool");
         std::fs::create_dir_all(&dir)?;
-        Spool::of_dir(&dir, host, protocol, max_bytes)
+        Spool::of_dir(&dir, host)
     }
 
     fn requests(samples: &[u64]) -> Vec<Request> {
@@ -236,21 +269,21 @@ mod tests {
     #[test]
     fn requests_wait_in_order() {
         let dir = tempfile::tempdir().expect("a directory");
-        let spool = spool_in(dir.path(), "web-1", 1000).expect("a spool");
-        assert_eq!(spool.add(20, &requests(&[3, 4])), Added::default());
-        assert_eq!(spool.add(10, &requests(&[5])), Added::default());
-        spool_in(dir.path(), "my-web-1", 1000).expect("a spool").add(5, &requests(&[9]));
+        let spool = spool_in(dir.path(), "web-1").expect("a spool");
+        assert_eq!(spool.add(20, &requests(&[3, 4]), OTLP, 1000), Added::default());
+        assert_eq!(spool.add(10, &requests(&[5]), OTLP, 1000), Added::default());
+        spool_in(dir.path(), "my-web-1").expect("a spool").add(5, &requests(&[9]), OTLP, 1000);
         let partial = dir.path().join("spool/0000000000000030-000-1-web-1.otlp.gz.partial");
         std::fs::write(&partial, "x").expect("written");
-        let spool = spool_in(dir.path(), "web-1", 1000).expect("a spool");
+        let spool = spool_in(dir.path(), "web-1").expect("a spool");
         assert!(!partial.exists());
         assert_eq!(spool.size(), Size { files: 3, bytes: 300 });
-        let (first, body) = spool.take().expect("a request");
+        let (first, body) = spool.take(OTLP).expect("a request");
         assert_eq!((first.samples, body.expect("its body").len()), (5, 100));
         spool.give_back(first.clone());
-        assert_eq!(spool.take().expect("a request").0, first);
+        assert_eq!(spool.take(OTLP).expect("a request").0, first);
         spool.remove(&first).expect("removed");
-        let rest: Vec<u64> = std::iter::from_fn(|| spool.take()).map(|(entry, _)| entry.samples).collect();
+        let rest: Vec<u64> = std::iter::from_fn(|| spool.take(OTLP)).map(|(entry, _)| entry.samples).collect();
         assert_eq!(rest, [3, 4]);
         assert_eq!(std::fs::read_dir(dir.path().join("spool")).expect("a directory").count(), 3);
     }
@@ -260,16 +293,16 @@ mod tests {
     #[test]
     fn the_oldest_make_room() {
         let dir = tempfile::tempdir().expect("a directory");
-        let spool = spool_in(dir.path(), "web-1", 250).expect("a spool");
-        assert_eq!(spool.add(1, &requests(&[1, 2])), Added::default());
-        let (first, _) = spool.take().expect("a request");
-        assert_eq!(spool.add(2, &requests(&[4])).removed, 2);
-        assert_eq!(spool.add(3, &requests(&[8])).removed, 4);
+        let spool = spool_in(dir.path(), "web-1").expect("a spool");
+        assert_eq!(spool.add(1, &requests(&[1, 2]), OTLP, 250), Added::default());
+        let (first, _) = spool.take(OTLP).expect("a request");
+        assert_eq!(spool.add(2, &requests(&[4]), OTLP, 250).removed, 2);
+        assert_eq!(spool.add(3, &requests(&[8]), OTLP, 250).removed, 4);
         spool.give_back(first);
         assert_eq!(spool.size(), Size { files: 2, bytes: 200 });
-        assert_eq!(spool.add(4, &requests(&[16])).removed, 1);
+        assert_eq!(spool.add(4, &requests(&[16]), OTLP, 250).removed, 1);
         std::fs::remove_dir_all(dir.path().join("spool")).expect("removed");
-        let added = spool.add(5, &requests(&[32]));
+        let added = spool.add(5, &requests(&[32]), OTLP, 250);
         assert!(added.not_written == 32 && added.error.expect("why").contains("spool"));
     }
 
@@ -277,19 +310,41 @@ mod tests {
     #[test]
     fn another_protocol_waits() {
         let dir = tempfile::tempdir().expect("a directory");
-        let before = spool_of(Protocol::Pyroscope, dir.path(), "web-1", 400).expect("a spool");
-        assert_eq!(before.add(1, &requests(&[1, 2])), Added::default());
-        let spool = spool_in(dir.path(), "web-1", 400).expect("a spool");
-        assert!(spool.is_empty() && spool.take().is_none());
-        assert_eq!(spool.add(2, &requests(&[4])), Added::default());
-        let spool = spool_in(dir.path(), "web-1", 400).expect("a spool");
+        let spool = spool_in(dir.path(), "web-1").expect("a spool");
+        assert_eq!(spool.add(1, &requests(&[1, 2]), Protocol::Pyroscope, 400), Added::default());
+        assert!(spool.is_empty(OTLP) && spool.take(OTLP).is_none());
+        assert_eq!(spool.add(2, &requests(&[4]), OTLP, 400), Added::default());
+        let spool = spool_in(dir.path(), "web-1").expect("a spool");
         assert_eq!(spool.size(), Size { files: 3, bytes: 300 });
-        let (entry, _) = spool.take().expect("a request");
-        assert_eq!((entry.samples, spool.is_empty()), (4, true));
+        assert_eq!(spool.left(Some(OTLP)), (Size { files: 2, bytes: 200 }, 3));
+        assert_eq!(spool.left(None).1, 7);
+        let (entry, _) = spool.take(OTLP).expect("a request");
+        assert_eq!((entry.samples, spool.is_empty(OTLP)), (4, true));
         spool.give_back(entry);
-        assert_eq!(spool.add(3, &requests(&[8, 16])).removed, 1);
-        let rest: Vec<u64> = std::iter::from_fn(|| spool.take()).map(|(entry, _)| entry.samples).collect();
+        assert_eq!(spool.add(3, &requests(&[8, 16]), OTLP, 400).removed, 1);
+        let rest: Vec<u64> = std::iter::from_fn(|| spool.take(OTLP)).map(|(entry, _)| entry.samples).collect();
         assert_eq!(rest, [4, 8, 16]);
         assert_eq!(spool.size(), Size { files: 4, bytes: 400 });
+    }
+
+    /// Check that what is too old is removed and counted, for any protocol, except the one being sent and another machine's.
+    #[test]
+    fn old_requests_expire() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |s| UNIX_EPOCH + Duration::from_secs(s);
+        let keep = Duration::from_secs(100);
+        spool_in(dir.path(), "my-web-1").expect("a spool").add(1, &requests(&[32]), OTLP, 400);
+        let spool = spool_in(dir.path(), "web-1").expect("a spool");
+        for (start_s, samples, protocol) in [(11, 1, OTLP), (12, 2, Protocol::S3), (10, 4, OTLP), (13, 8, OTLP)] {
+            spool.add(start_s * 1_000_000, &requests(&[samples]), protocol, 400);
+        }
+        assert_eq!(spool.expire(at(110), keep), Expired::default());
+        let (sent, _) = spool.take(OTLP).expect("a request");
+        assert_eq!(sent.samples, 1);
+        assert_eq!(spool.expire(at(113), keep), Expired { requests: 2, samples: 6, error: None });
+        assert_eq!(spool.size(), Size { files: 2, bytes: 200 });
+        spool.give_back(sent);
+        assert_eq!(spool.expire(at(200), keep).samples, 9);
+        assert_eq!(std::fs::read_dir(dir.path().join("spool")).expect("a directory").count(), 1);
     }
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A collector's reaction to a request.
@@ -24,6 +25,15 @@ enum Does {
     Say(&'static str, &'static str),
     /// Reads the request and closes the connection.
     HangUp,
+    /// Accepts the request, but answers only when the gate is open.
+    Hold(&'static Gate),
+}
+
+/// What a request waits at.
+#[derive(Debug)]
+struct Gate {
+    has_come: AtomicBool,
+    is_open: AtomicBool,
 }
 
 const TAKEN: Does = Does::Answer("200 OK");
@@ -87,6 +97,11 @@ fn answer(stream: impl Read + Write, does: Does) -> Option<Got> {
     let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.expect("a length")];
     stream.read_exact(&mut body).ok()?;
+    if let Does::Hold(gate) = does {
+        gate.has_come.store(true, Ordering::SeqCst);
+        wait_until("the gate is open", || gate.is_open.load(Ordering::SeqCst));
+    }
+    let does = if matches!(does, Does::Hold(_)) { TAKEN } else { does };
     if let Does::Answer(status) | Does::Say(status, _) = does {
         let words = if let Does::Say(_, words) = does { words } else { "" };
         let length = words.len();
@@ -194,6 +209,43 @@ fn profiles_wait_within_bounds() {
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let counted = all as f64 + removed;
     assert!(counted > in_store[0] as f64 && all <= in_store.iter().sum(), "{sent:?} {in_store:?}");
+}
+
+/// Check that a request that is being sent while the configuration is read again, and while there is no more room, is counted
+/// once: each stored sample is sent, waits, or is counted as removed.
+#[test]
+fn a_reload_counts_each_request_once() {
+    static GATE: Gate = Gate { has_come: AtomicBool::new(false), is_open: AtomicBool::new(false) };
+    const DOES: &[Does] = &[Does::Hold(&GATE), TAKEN];
+    let collector = Collector::anywhere(None, DOES);
+    let url = format!("http://{}", collector.address);
+    let large = settings(&url, "max-spool = \"1G\"");
+    let agent = Agent::start(&large, &[]);
+    wait_until("a request comes", || GATE.has_come.load(Ordering::SeqCst));
+    let removed = || agent.metric("fpprof_pushed_samples_total{outcome=\"no_room\"}");
+    let reload = |settings: &str| {
+        let before = agent.log().matches("read the configuration again").count();
+        agent.configure(settings);
+        agent.signal(Signal::SIGHUP);
+        wait_until("it is read again", || agent.log().matches("read the configuration again").count() > before);
+    };
+    reload(&settings(&url, "max-spool = \"1K\""));
+    let before = removed();
+    wait_until("there is no more room", || removed() > before);
+    reload(&large);
+    agent.wait_for_samples(1.0);
+    GATE.is_open.store(true, Ordering::SeqCst);
+    wait_until("further requests come", || collector.got().len() >= 3);
+    let removed = removed();
+    let stored = agent.end();
+    stored.assert_balance();
+    let sent = samples(bodies(&collector.got()).chain(&stored.waiting));
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let counted = sent.into_values().sum::<i64>() as f64 + removed;
+    let in_store: Vec<i64> = stored.samples.into_values().collect();
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let in_store = in_store[0] as f64;
+    assert_eq!(counted, in_store);
 }
 
 /// Check that a collector with an untrusted certificate receives nothing, not even the token, and receives both with
@@ -427,7 +479,8 @@ fn another_protocol_waits() {
     agent.end().assert_balance();
 }
 
-/// Check that an agent without a collector says what an earlier one has left in the spool, keeps it, and shows it in its metrics.
+/// Check that an agent without a collector says what an earlier one has left in the spool, keeps it, and shows it in its metrics;
+/// and that it removes and counts what is older than the store keeps.
 #[test]
 fn what_was_left_is_counted() {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
@@ -439,5 +492,16 @@ fn what_was_left_is_counted() {
     agent.start_again("rate = 99");
     wait_until("what is left is counted", || agent.metric("fpprof_spool_files") > 0.0);
     assert!(agent.log().contains(&format!("for a collector, in {} files", left.len())), "{}", agent.log());
-    assert_eq!(agent.end().waiting.len(), left.len());
+    assert_eq!(agent.stored().waiting.len(), left.len());
+    let file = agent.directory.path().join("agent.toml");
+    let text =
+        std::fs::read_to_string(&file).expect("a configuration").replace("[store]\n", "[store]\nkeep = \"2s\"\n");
+    std::fs::write(&file, text).expect("written");
+    agent.signal(Signal::SIGHUP);
+    wait_until("what is left is too old", || agent.metric("fpprof_spool_files") == 0.0);
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let expected = samples(&left).into_values().sum::<i64>() as f64;
+    assert_eq!(agent.metric("fpprof_pushed_samples_total{outcome=\"expired\"}"), expected);
+    assert_eq!(agent.log().matches("is removed, and counted as expired").count(), 1, "{}", agent.log());
+    assert!(agent.end().waiting.is_empty());
 }
