@@ -92,7 +92,6 @@ check:
     cargo metadata --quiet --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
     cargo fmt --manifest-path tests/outside/Cargo.toml --check
     cargo fmt --manifest-path query/Cargo.toml --check
-    cargo metadata --quiet --locked --format-version 1 --manifest-path query/Cargo.toml >/dev/null
     clang-format --dry-run -Werror collector/src/bpf/*.c collector/src/bpf/*.h
     shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings

@@ -28,6 +28,7 @@ const ATTEMPTS: usize = 5;
 #[derive(Debug, Parser)]
 #[command(
     name = "fpprof query",
+    bin_name = "fpprof query",
     version,
     after_help = "Examples:
   fpprof query 'DESCRIBE stacks'
@@ -130,10 +131,10 @@ async fn answer(tables: &[(&str, PathBuf)], sql: &str) -> anyhow::Result<(Schema
     for _ in 1..ATTEMPTS {
         match attempt(tables, sql).await {
             Err(error) if is_file_gone(&error) => {}
-            answer => return Ok(answer?),
+            answer => return answer.map_err(said),
         }
     }
-    Ok(attempt(tables, sql).await?)
+    attempt(tables, sql).await.map_err(said)
 }
 
 async fn attempt(tables: &[(&str, PathBuf)], sql: &str) -> Result<(SchemaRef, Vec<RecordBatch>), DataFusionError> {
@@ -151,6 +152,11 @@ async fn attempt(tables: &[(&str, PathBuf)], sql: &str) -> Result<(SchemaRef, Ve
     let rows = context.sql_with_options(sql, reads_only).await?;
     let schema = SchemaRef::new(rows.schema().as_arrow().clone());
     Ok((schema, rows.collect().await?))
+}
+
+/// The error as its text, which repeats those of its causes.
+fn said(error: DataFusionError) -> anyhow::Error {
+    anyhow::Error::msg(error.strip_backtrace())
 }
 
 /// Whether a file that was listed is gone: its rows are in a merged one.
