@@ -142,8 +142,8 @@ viewers:
     npm ci --prefix tests/viewers --ignore-scripts
     cargo test --quiet --release --workspace --features {{features}} --test viewers
 
-# The profiles of five agents in DuckDB, ClickHouse's engine, a Spark cluster, an OpenTelemetry Collector, Grafana Pyroscope and MinIO: the same totals; wants pip, Go, a JDK and 4 GB.
-engines: build
+# The profiles of five agents in DuckDB, ClickHouse's engine, a Spark cluster, `fpprof query`, an OpenTelemetry Collector, Grafana Pyroscope and MinIO: the same totals; wants pip, Go, a JDK and 4 GB.
+engines: query
     python3 -m venv target/tools/engines
     target/tools/engines/bin/pip install --quiet --disable-pip-version-check -r workloads/engines/requirements.txt
     [ -x target/tools/otelcol/otelcol ] || { \

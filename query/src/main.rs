@@ -7,7 +7,8 @@ use clap::{Parser, ValueEnum};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::csv;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
-use datafusion::arrow::json::LineDelimitedWriter;
+use datafusion::arrow::json::WriterBuilder;
+use datafusion::arrow::json::writer::LineDelimited;
 use datafusion::arrow::util::pretty::pretty_format_batches_with_schema;
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SQLOptions;
@@ -188,7 +189,8 @@ fn print(format: Format, schema: &SchemaRef, rows: &[RecordBatch], out: &mut imp
             rows.iter().try_for_each(|rows| writer.write(rows))?;
         }
         Format::Json => {
-            let mut writer = LineDelimitedWriter::new(out);
+            // Every row has every key.
+            let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
             rows.iter().try_for_each(|rows| writer.write(rows))?;
             writer.finish()?;
         }

@@ -76,6 +76,7 @@ fn formats_have_the_rows() {
     };
     assert!(text("table", sql).1.contains("| 7 | [1, 2] |"));
     assert_eq!(text("json", sql).1, "{\"n\":7,\"list\":[1,2]}\n");
+    assert_eq!(text("json", "SELECT NULL AS none, 7 AS n").1, "{\"none\":null,\"n\":7}\n");
     assert!(text("csv", sql).2.contains("column list: CSV has no lists"));
     assert_eq!(text("csv", "SELECT 7 AS n WHERE false").1, "n\n");
     assert!(text("table", "SELECT 7 AS n WHERE false").1.contains("| n |"));

@@ -1,4 +1,4 @@
-"""The store of five agents, queried by DuckDB, chDB (ClickHouse's engine) and a Spark cluster, and what the agents sent to an
+"""The store of five agents, queried by DuckDB, chDB (ClickHouse's engine), a Spark cluster and `fpprof query`, and what the agents sent to an
 OpenTelemetry Collector, to Grafana Pyroscope and into a bucket of MinIO: the same totals from each.
 
 The agents run at the same time, each in a UTS namespace with a host name of its own, and write to one store, as hosts write to
@@ -18,6 +18,7 @@ import sys
 import time
 import urllib.parse
 import urllib.request
+from functools import partial
 
 # The protocol by which each host's agent sends.
 HOSTS = {"web-1": "otlp", "web-2": "otlp", "db-1": "pyroscope", "cache-1": "s3", "cache-2": "s3"}
@@ -33,21 +34,27 @@ BUCKET, KEY, SECRET = "profiles/fleet", "fpprof", "only-for-this-test"
 GRPC_PORT, MEMBER_PORT = 14095, 14946
 PROGRAM = "import json\nwhile True: json.dumps({'key': [1, 2.5, 'text'] * 40})"
 
-# Those that engines write differently as (DuckDB, chDB, Spark). `stacks` and `counters` are views of the two tables.
+# Those that engines write differently as (DuckDB, chDB, Spark, fpprof query). `stacks` and `counters` are views of the two tables.
 QUERIES = {
     "totals": "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
     "broken stacks of frame pointers by service and hour": tuple(
-        f"SELECT service, process, {hour}, sum(if(stack = 'broken', samples, 0)), sum(samples) "
+        f"SELECT service, process, {hour}, sum(CASE WHEN stack = 'broken' THEN samples ELSE 0 END), sum(samples) "
         "FROM stacks WHERE strategy = 'fp' GROUP BY ALL"
-        for hour in ("date_trunc('hour', time)::VARCHAR", "toString(toStartOfHour(time))", "date_trunc('hour', time)")
+        for hour in (
+            "date_trunc('hour', time)::VARCHAR",
+            "toString(toStartOfHour(time))",
+            "date_trunc('hour', time)",
+            "to_char(date_trunc('hour', time), '%Y-%m-%d %H:%M:%S')",
+        )
     ),
     "functions that frame pointers lose": tuple(
-        f"SELECT f, sum(if(strategy = 'fp', -samples, samples)) AS lost "
+        f"SELECT f, sum(CASE WHEN strategy = 'fp' THEN -samples ELSE samples END) AS lost "
         f"FROM (SELECT strategy, samples, {function} AS f FROM stacks) GROUP BY f ORDER BY lost DESC, f LIMIT 50"
         for function in (
             "unnest(list_distinct(functions))",
             "arrayJoin(arrayDistinct(functions))",
             "explode(array_distinct(functions))",
+            "unnest(array_distinct(functions))",
         )
     ),
     "balance": "SELECT host, counter, cause, sum(value) FROM counters GROUP BY ALL",
@@ -307,6 +314,14 @@ def spark(store):
     return query
 
 
+def of_fpprof(fpprof, store):
+    def query(sql):
+        rows = subprocess.run([fpprof, "query", "--store", store, "--format", "json", sql], check=True, capture_output=True)
+        return [json.loads(row).values() for row in rows.stdout.splitlines()]
+
+    return query
+
+
 def plain(value):
     """Engines differ in how they show a time, and in whether a sum is a number or its text."""
     text = str(value).removesuffix("+00")
@@ -321,7 +336,8 @@ def main():
     size = sum(os.path.getsize(file) for file in files)
     print(f"{len(HOSTS)} agents, {SECONDS} s: {len(files)} files, {size / 1e3:.0f} kB")
     answers = {}
-    for number, (name, engine) in enumerate((("DuckDB", duckdb), ("chDB", chdb), ("Spark", spark))):
+    engines = (("DuckDB", duckdb), ("chDB", chdb), ("Spark", spark), ("fpprof", partial(of_fpprof, programs[0])))
+    for number, (name, engine) in enumerate(engines):
         begun = time.monotonic()
         query = engine(store)
         started = time.monotonic() - begun
