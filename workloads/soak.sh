@@ -1,15 +1,21 @@
 #!/bin/sh
-# The agent at twelve times its usual rate, beside programs that start, end, replace their files and make threads, and a store that goes
-# away: its memory, descriptors and processes once a minute, and at the end whether they grew and whether every tick is accounted for.
+# The agent at twelve times its usual rate, beside programs that start, end, replace their files and make threads, one with 3,000
+# modules, a store that goes away and a disk that fills up: its memory, descriptors and processes once a minute, and at the end whether they grew and whether every tick is accounted for.
 # usage: soak.sh FPPROF [MINUTES]
 set -eu
 fpprof=$1
 minutes=${2:-120}
+# The mounts go with the namespace.
+[ -n "${FPPROF_SOAK-}" ] || exec env FPPROF_SOAK=1 unshare -m sh "$0" "$@"
 work=$(mktemp -d)
+mkdir "$work/disk"
+mount -t tmpfs -o size=64M soak "$work/disk"
+store=$work/disk/store
 # The programs beside the agent, in a process group each, and the agent.
 pids=
 end() {
     for pid in $pids; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
+    umount -l "$work/disk"
     rm -rf "$work"
 }
 trap end EXIT
@@ -24,9 +30,9 @@ cat >"$work/agent.toml" <<EOF
 rate = 228
 interval = "5s"
 [store]
-path = "$work/store"
+path = "$store"
 keep = "1h"
-max-size = "50M"
+max-size = "40M"
 [http]
 listen = "127.0.0.1:7475"
 [limits]
@@ -40,6 +46,12 @@ beside 'while :; do /bin/true; /bin/true; /bin/true; /bin/true; done'
 # A program that is replaced and deleted while it runs.
 # shellcheck disable=SC2016 # likewise
 beside 'n=0; while :; do n=$((n + 1)); cp /usr/bin/perl "$1/program$n"; "$1/program$n" -e "alarm 1; while (1) {}"; rm -f "$1/program$n"; done'
+# A program with 3,000 modules, again and again.
+programs=$(dirname "$0")/../tests/programs
+cc -O1 -o "$work/many" "$programs/many_modules.c" -ldl
+cc -O1 -shared -fPIC -DLIBRARY -o "$work/libcall.so" "$programs/many_modules.c"
+# shellcheck disable=SC2016 # likewise
+beside 'while :; do rm -rf "$1/modules"; mkdir "$1/modules"; cp "$1/libcall.so" "$1/modules"; "$1/many" "$1/modules" 3000; done'
 # Threads that come and go.
 beside 'exec python3 -c "
 import threading
@@ -64,9 +76,13 @@ while [ $minute -lt "$minutes" ]; do
     minute=$((minute + 1))
     sleep 60
     if [ $((minute % 10)) = 5 ]; then # The store is away for a minute.
-        mv "$work/store/stacks" "$work/away" && : >"$work/store/stacks"
+        mv "$store/stacks" "$work/disk/away" && : >"$store/stacks"
     elif [ $((minute % 10)) = 6 ]; then
-        rm -f "$work/store/stacks" && mv "$work/away" "$work/store/stacks"
+        rm -f "$store/stacks" && mv "$work/disk/away" "$store/stacks"
+    elif [ $((minute % 10)) = 8 ]; then # The disk is full for a minute.
+        dd if=/dev/zero of="$work/disk/fill" bs=64k 2>/dev/null || true
+    elif [ $((minute % 10)) = 9 ]; then
+        rm -f "$work/disk/fill"
     fi
     rss=0
     for pid in $agent $(pgrep -P $agent); do
@@ -76,7 +92,7 @@ while [ $minute -lt "$minutes" ]; do
     files=$(find "/proc/$agent/fd" -type l | wc -l)
     threads=$(find "/proc/$agent/task" -maxdepth 1 -mindepth 1 | wc -l)
     printf '%8s %8s %6s %8s %10s %10s %10s %9s\n' $minute "$rss" "$files" "$threads" "$(metric fpprof_samples_recorded_total)" \
-        "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$work/store" | cut -f1)" |
+        "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$store" | cut -f1)" |
         tee -a "$work/table"
 done
 awk '{ n++; x += $1; y += $2; xy += $1 * $2; xx += $1 * $1 }
