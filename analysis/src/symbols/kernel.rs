@@ -2,13 +2,16 @@
 
 use crate::modules::{ReadSeek, Resolver};
 use fpprof_recording::model::{KernelSymbol, Meta};
-use std::io::{BufRead, BufReader, Read};
+use memchr::{memchr, memchr_iter};
+use std::io::Read;
 use std::path::Path;
 
 /// The most bytes of a table of kernel symbols; usual ones have 5 to 20 MiB.
 const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// The most bytes of `/proc/stat`, which grows with CPUs and interrupts.
 const MAX_PROC_BYTES: u64 = 16 << 20;
+/// Bytes of a line of such a table, about.
+const MEAN_LINE_BYTES: usize = 40;
 /// Upper limit of a symbol's extent: memory beyond it is not described by the table.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 /// Why there are no kernel symbols.
@@ -73,12 +76,16 @@ impl KernelSymbols {
     /// [`KernelMissing::Restricted`] if all addresses are zero, [`KernelMissing::Unreadable`] if it cannot be read or
     /// is empty.
     pub fn read(table: impl Read) -> Result<Self, KernelMissing> {
-        let mut symbols = Self::default();
-        let mut reader = BufReader::with_capacity(1 << 20, table.take(MAX_TABLE_BYTES));
-        let mut line = Vec::new();
-        while reader.read_until(b'\n', &mut line).map_err(|_| KernelMissing::Unreadable)? > 0 {
-            symbols.add(&line);
-            line.clear();
+        let mut bytes = Vec::new();
+        table.take(MAX_TABLE_BYTES).read_to_end(&mut bytes).map_err(|_| KernelMissing::Unreadable)?;
+        let text =
+            String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        let mut symbols = Self { entries: Vec::with_capacity(text.len() / MEAN_LINE_BYTES), text };
+        let mut from = 0;
+        for to in memchr_iter(b'\n', symbols.text.as_bytes()).chain([symbols.text.len()]) {
+            let line = symbols.text.as_bytes().get(from..to).unwrap_or_default();
+            symbols.entries.extend(Entry::parse(line, from));
+            from = to.saturating_add(1);
         }
         if symbols.entries.is_empty() {
             return Err(KernelMissing::Unreadable);
@@ -118,21 +125,32 @@ impl KernelSymbols {
         Some(KernelName { name, module: parts.next().map(|module| module.trim_matches(['[', ']'])) })
     }
 
-    fn add(&mut self, line: &[u8]) -> Option<()> {
-        let line = line.trim_ascii_end().utf8_chunks().next().filter(|chunk| chunk.invalid().is_empty())?.valid();
-        let (address, rest) = line.split_once(' ')?;
-        let (kind, name) = rest.split_once(' ')?;
-        let start = u32::try_from(self.text.len()).ok()?;
-        let end = start.checked_add(u32::try_from(name.len()).ok()?)?;
-        let address = u64::from_str_radix(address, 16).ok()?;
-        self.text.push_str(name);
-        let is_code = matches!(kind, "t" | "T" | "w" | "W");
-        self.entries.push(Entry { address, is_code, line: (start, end) });
-        Some(())
-    }
-
     fn line(&self, entry: &Entry) -> &str {
         self.text.get(entry.line.0 as usize..entry.line.1 as usize).unwrap_or_default()
+    }
+}
+
+impl Entry {
+    /// Parses a line that begins there in the text; `None` if it is no symbol. A table has some 100,000 lines, of which few
+    /// are looked up, so this must be quick.
+    fn parse(line: &[u8], from: usize) -> Option<Self> {
+        let line = line.trim_ascii_end();
+        let n_digits = memchr(b' ', line).filter(|&n| (1..=16).contains(&n))?;
+        let (digits, rest) = line.split_at(n_digits);
+        let mut address = 0;
+        for &byte in digits {
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                b'A'..=b'F' => byte - b'A' + 10,
+                _ => return None,
+            };
+            address = address << 4 | u64::from(digit);
+        }
+        let &[b' ', kind, b' ', ..] = rest else { return None };
+        let name = u32::try_from(from.checked_add(n_digits)?.checked_add(3)?).ok()?;
+        let end = u32::try_from(from.checked_add(line.len())?).ok()?;
+        Some(Self { address, is_code: matches!(kind, b't' | b'T' | b'w' | b'W'), line: (name, end) })
     }
 }
 
