@@ -18,7 +18,7 @@ build:
 build-arm64:
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc cargo build --quiet --release --target aarch64-unknown-linux-gnu
 
-# Build the program of `fpprof query` beside fpprof, and test it. It is not in the workspace: twenty minutes of CPU time at first.
+# Build the program of `fpprof query` beside fpprof, and test it. It is not in the workspace: half an hour of CPU time at first.
 query: build
     FPPROF_BIN={{fpprof}} cargo test --release --manifest-path query/Cargo.toml --target-dir {{programs}}/../query
     cp {{programs}}/../query/release/fpprof-query {{programs}}
