@@ -39,6 +39,7 @@ ls $prefix/share/doc/fpprof | grep -q LICENSE.GPL-2.0
 grep -q "^hosts:.*myhostname" /etc/nsswitch.conf
 DEBUGINFOD_URLS=http://no-such-host.invalid fpprof export r --debuginfod 2>&1 > /dev/null | grep -q "it is not asked again"
 fpprof agent --check --config $prefix/share/doc/fpprof/agent.toml 2> /dev/null
+[ "$install" != deb ] || fpprof query --store r.parquet "SELECT sum(samples) FROM stacks" > /dev/null
 . /etc/os-release
 ms=$(((ended - begun) / 1000000))
 printf "%-22s %-8s %4s ms to a flame graph\n" "$PRETTY_NAME" "$install" $ms
@@ -54,9 +55,9 @@ for suite; do
         tar -xf "$root.tar" -C "$root"
         cp "$package"/*.deb "$package"/*.tar.xz "$package"/*.rpm "$root/root"
         case $install in
-        deb) # And the debug information, which belongs to that very program.
+        deb) # And the debug information, which belongs to that very program, and fpprof-query.
             set -- dpkg -i "/root/fpprof*_$(dpkg --print-architecture).deb" ;;
-        tarball) set -- tar -C /usr/local --strip-components=1 -xf "/root/fpprof-*-$(uname -m)-linux.tar.xz" ;;
+        tarball) set -- tar -C /usr/local --strip-components=1 -xf "/root/fpprof-[0-9]*-$(uname -m)-linux.tar.xz" ;;
         rpm) # Until Debian 12 rpm installs nothing without that option; later ones do not know it.
             file="/root/fpprof-[0-9]*.$(uname -m).rpm"
             set -- rpm --install --nodeps --force-debian "$file" '2> /dev/null ||' rpm --install --nodeps "$file" ;;
