@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A store with some intervals of a program that computes.
 fn store() -> &'static Path {
@@ -22,15 +22,22 @@ fn store() -> &'static Path {
     })
 }
 
+fn command(store: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpprof-query"));
+    command.arg("--store").arg(store).args(arguments).stdin(Stdio::null());
+    command
+}
+
 fn query(store: &Path, arguments: &[&str]) -> Output {
-    let mut query = Command::new(env!("CARGO_BIN_EXE_fpprof-query"));
-    query.arg("--store").arg(store).args(arguments).stdin(Stdio::null());
-    query.output().expect("it runs")
+    command(store, arguments).output().expect("it runs")
 }
 
 /// The rows of an answer as CSV, without the header.
 fn rows(store: &Path, sql: &str) -> Vec<Vec<String>> {
-    let Output { status, stdout, stderr } = query(store, &["--format", "csv", sql]);
+    rows_of(query(store, &["--format", "csv", sql]), sql)
+}
+
+fn rows_of(Output { status, stdout, stderr }: Output, sql: &str) -> Vec<Vec<String>> {
     assert!(status.success(), "{sql}: {}", String::from_utf8_lossy(&stderr));
     let text = String::from_utf8(stdout).expect("text");
     text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
@@ -129,18 +136,12 @@ fn merged_files_change_no_sum() {
     std::fs::rename(&beside, &spare).expect("moved");
     let sql = "SELECT sum(samples) FROM stacks";
     let before = rows(&own, sql);
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                // As the agent exchanges a day for the merged one.
-                renameat_with(CWD, &day, CWD, &spare, RenameFlags::EXCHANGE).expect("exchanged");
-                std::thread::sleep(std::time::Duration::from_millis(500));
-            }
-        });
-        for _ in 0..20 {
-            assert_eq!(rows(&own, sql), before);
-        }
-        is_over.store(true, Ordering::Relaxed);
-    });
+    for n in 0..20 {
+        let mut asked = command(&own, &["--format", "csv", sql]);
+        let asked = asked.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        // As the agent exchanges a day for the merged one, at another moment of each query.
+        std::thread::sleep(Duration::from_millis(4 * n));
+        renameat_with(CWD, &day, CWD, &spare, RenameFlags::EXCHANGE).expect("exchanged");
+        assert_eq!(rows_of(asked.wait_with_output().expect("it ends"), sql), before);
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{copy_program, fpprof, ran, run};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -285,4 +286,36 @@ fn terminals_get_no_binary_output() {
         let refused = ran(Command::new("script").args(["-qec", &command, "/dev/null"]));
         assert!(refused.status == 2 && refused.stdout.contains("the output is binary"), "{args}: {refused:?}");
     }
+}
+
+/// Check that a store that cannot be recorded into is named before anything runs.
+#[test]
+fn live_recordings_need_a_directory() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["-o", "-"], "--live writes a directory"),
+        (&["--aggregate"], "--aggregate"),
+        (&["--switch-output", "1h"], "--switch-output"),
+        (&["--max-size", "1M"], "--max-size"),
+        (&["0.5s"], "not a time from 1s to 1h"),
+    ];
+    for (options, words) in cases {
+        assert_refused(&ran(fpprof().args(["record", "--live"]).args(options).args(["--", "true"])), 2, &[words]);
+    }
+}
+
+/// Check that `query` says where its program comes from if there is none, and else hands over all arguments and returns its
+/// exit status.
+#[test]
+fn query_runs_its_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let [copy, query] = ["fpprof", "fpprof-query"].map(|name| dir.path().join(name));
+    copy_program(Path::new(env!("CARGO_BIN_EXE_fpprof")), &copy);
+    let ask = || ran(Command::new(&copy).env("PATH", dir.path()).args(["query", "--help", "-s", "x", "SELECT 1"]));
+    assert_refused(&ask(), 1, &["install the package fpprof-query", "`./dev query`"]);
+    let script = dir.path().join("script");
+    fs::write(&script, "#!/bin/sh\necho \"$@\"\nexit 3\n").unwrap();
+    copy_program(&script, &query);
+    fs::set_permissions(&query, fs::Permissions::from_mode(0o700)).unwrap();
+    let asked = ask();
+    assert_eq!((asked.status, asked.stdout.as_str()), (3, "--help -s x SELECT 1\n"), "{}", asked.stderr);
 }

@@ -288,8 +288,9 @@ fn strange_dumps_are_refused() {
     for kind in ["owner", "magic", "empty", "fifo"] {
         let dir = tempfile::tempdir().unwrap();
         let (ran, report) = recorded(dir.path(), kind);
-        // On a busy machine the look for a perf map beside it may take too long, which counts as well.
-        assert!(ran.stderr.contains("files with JIT symbols"), "{kind}: {}", ran.stderr);
+        // The look for a perf map may take too long on a busy machine, and then it counts as well.
+        let is_counted = |n: u64| ran.stderr.contains(&format!("{n} files with JIT symbols"));
+        assert!(is_counted(1) || is_counted(2), "{kind}: {}", ran.stderr);
         let all = number(&report, "recorded");
         assert!(samples(&report, "[unnamed]") * 2 > all && samples(&report, "first; of all") == 0, "{kind}: {report}");
         let dwarf = &report["strategies"]["dwarf"];

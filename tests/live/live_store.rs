@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 /// Computes for some seconds in a child, then exits with 7.
-const COMMAND: [&str; 3] = ["perl", "-e", "alarm 200; if (fork) { wait; exit 7 } for (1 .. 6e7) {}"];
+const COMMAND: [&str; 3] = ["perl", "-e", "alarm 200; if (fork) { wait; exit 7 } for (1 .. 9e7) {}"];
 
 /// Check that a command's samples are stored in several files under each strategy with exact sums, that the exit status is
 /// the command's and the cost is not, that the page shows them, and that a second recording adds to the store.
@@ -16,7 +16,7 @@ fn a_command_is_stored() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = dir.path().join("store");
     let record = || {
-        let options = ["record", "--live", "1s", "-F", "499", "--call-graph", "both", "-o"];
+        let options = ["record", "--live", "2s", "-F", "499", "--call-graph", "both", "-o"];
         let ended = ran(fpprof().args(options).arg(&store).arg("--").args(COMMAND));
         assert_eq!(ended.status, 7, "{}", ended.stderr);
         assert!(ended.stderr.contains(&format!("(fpprof serve {})", store.display())), "{}", ended.stderr);
