@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// What the samples were written to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Made<'a> {
+pub(crate) enum Destination<'a> {
     /// A file, or `-`.
     Recording(&'a Path),
     /// A directory.
@@ -22,7 +22,11 @@ pub(crate) enum Made<'a> {
 ///
 /// # Errors
 /// If stderr cannot be written.
-pub(crate) fn print_outcome(outcome: &Outcome, tick_s: Option<f64>, made: Made<'_>) -> anyhow::Result<()> {
+pub(crate) fn print_outcome(
+    outcome: &Outcome,
+    tick_s: Option<f64>,
+    destination: Destination<'_>,
+) -> anyhow::Result<()> {
     let end = &outcome.end;
     let of_event = |event| end.cpus.iter().filter(move |cpu| cpu.event == event);
     let cpus: Vec<&CpuCounters> = of_event(0).collect();
@@ -58,12 +62,14 @@ pub(crate) fn print_outcome(outcome: &Outcome, tick_s: Option<f64>, made: Made<'
     for note in &outcome.notes {
         print_message(&format!("note      {note}"));
     }
-    match made {
-        Made::Recording(file) if file == Path::new("-") => {}
-        Made::Recording(file) => {
+    match destination {
+        Destination::Recording(file) if file == Path::new("-") => {}
+        Destination::Recording(file) => {
             print_message(&format!("recorded  {0} (fpprof report {0}; fpprof flamegraph {0})", file.display()));
         }
-        Made::Store(directory) => print_message(&format!("stored    {0} (fpprof serve {0})", directory.display())),
+        Destination::Store(directory) => {
+            print_message(&format!("stored    {0} (fpprof serve {0})", directory.display()))
+        }
     }
     Ok(())
 }

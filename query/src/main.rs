@@ -132,10 +132,10 @@ async fn answer(tables: &[(&str, PathBuf)], sql: &str) -> anyhow::Result<(Schema
     for _ in 1..ATTEMPTS {
         match attempt(tables, sql).await {
             Err(error) if is_file_gone(&error) => {}
-            answer => return answer.map_err(said),
+            answer => return answer.map_err(flat),
         }
     }
-    attempt(tables, sql).await.map_err(said)
+    attempt(tables, sql).await.map_err(flat)
 }
 
 async fn attempt(tables: &[(&str, PathBuf)], sql: &str) -> Result<(SchemaRef, Vec<RecordBatch>), DataFusionError> {
@@ -155,8 +155,8 @@ async fn attempt(tables: &[(&str, PathBuf)], sql: &str) -> Result<(SchemaRef, Ve
     Ok((schema, rows.collect().await?))
 }
 
-/// The error as its text, which repeats those of its causes.
-fn said(error: DataFusionError) -> anyhow::Error {
+/// The error without its causes: its text has theirs already.
+fn flat(error: DataFusionError) -> anyhow::Error {
     anyhow::Error::msg(error.strip_backtrace())
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Counting {
 
 /// How intervals are analysed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How<'a> {
+pub(super) struct Options<'a> {
     pub(super) store: &'a Store,
     pub(super) inlines: bool,
     pub(super) sent: Sent,
@@ -69,9 +69,9 @@ pub(super) struct Stored {
     pub(super) requests: Vec<Request>,
 }
 
-/// Stores intervals, and counts what becomes of them.
+/// Writes intervals into a store, and counts what becomes of them.
 #[derive(Debug)]
-pub(super) struct Storer {
+pub(super) struct IntervalWriter {
     pub(super) analyst: Analyst,
     pub(super) metrics: Arc<Metrics>,
     pub(super) failures: Failures,
@@ -95,13 +95,13 @@ impl Interval {
 }
 
 impl Counting {
-    pub(super) fn new(parser: Arc<dyn FileParser>, rate: Option<u64>, storer: &Storer) -> Self {
-        let meter = Meter::new(parser.cpu_time() + storer.analyst.cpu_time());
+    pub(super) fn new(parser: Arc<dyn FileParser>, rate: Option<u64>, writer: &IntervalWriter) -> Self {
+        let meter = Meter::new(parser.cpu_time() + writer.analyst.cpu_time());
         Self { balance: Balance::default(), meter, parser, n_intervals: 0, rate }
     }
 }
 
-impl Storer {
+impl IntervalWriter {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self { analyst: Analyst::default(), metrics, failures: Failures::default() }
     }
@@ -112,16 +112,16 @@ impl Storer {
         part: Part,
         interval: &Interval,
         counting: &mut Counting,
-        how: How<'_>,
+        options: Options<'_>,
     ) -> Option<Stored> {
         let Counting { balance, meter, parser, n_intervals, rate } = counting;
         let span = Span {
             start_unix_us: interval.start_unix_us,
             duration: interval.since.elapsed(),
-            inlines: how.inlines,
-            sent: how.sent,
-            protocol: how.protocol,
-            labels: how.labels.to_vec(),
+            inlines: options.inlines,
+            sent: options.sent,
+            protocol: options.protocol,
+            labels: options.labels.to_vec(),
         };
         let (start_unix_us, duration) = (span.start_unix_us, span.duration);
         let (meta, ticks) = counted(&part, balance)?;
@@ -134,7 +134,7 @@ impl Storer {
         }
         self.metrics.add_left_out(part.left_out);
         let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
-        let mut stored = self.store_stacks(part, recorded, span, how);
+        let mut stored = self.store_stacks(part, recorded, span, options);
         let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
         self.metrics.add_stored(n_stored);
         stored.discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
@@ -147,7 +147,7 @@ impl Storer {
         rows.push(counter("rss_bytes", "", used.rss_bytes));
         rows.extend(rate.map(|rate| counter("rate_hz", "", rate)));
         let counters = Counters { start_unix_us, duration, host: meta.host.name, counters: rows };
-        self.store_counters(&counters, how, &mut stored);
+        self.store_counters(&counters, options, &mut stored);
         Some(stored)
     }
 
@@ -155,7 +155,7 @@ impl Storer {
     ///
     /// `recorded` comes from the balance, `part.samples` from the blocks in memory: samples in neither the part nor its
     /// left-out blocks are discarded as `unknown`.
-    fn store_stacks(&mut self, part: Part, recorded: u64, span: Span, how: How<'_>) -> Stored {
+    fn store_stacks(&mut self, part: Part, recorded: u64, span: Span, options: Options<'_>) -> Stored {
         let (samples, left_out) = (part.samples, part.samples_left_out);
         let mut discarded = BTreeMap::from([
             ("no_room", left_out),
@@ -171,13 +171,13 @@ impl Storer {
                     let readable = analysed.samples.min(samples);
                     discarded.insert("damaged", samples.saturating_sub(readable));
                     self.metrics.add_stacks(&analysed);
-                    if self.write(how.store, Table::Stacks, start_unix_us, &table) {
+                    if self.write(options.store, Table::Stacks, start_unix_us, &table) {
                         stored.bytes = table.len();
                     } else {
                         discarded.insert("not_written", readable);
                     }
                     stored.requests = requests;
-                    stored.requests.extend(self.object(how, Table::Stacks, start_unix_us, readable, &table));
+                    stored.requests.extend(self.object(options, Table::Stacks, start_unix_us, readable, &table));
                 }
                 Err(error) => {
                     print_failure(&error, &format!("{samples} samples are not stored"));
@@ -189,7 +189,7 @@ impl Storer {
         Stored { discarded, ..stored }
     }
 
-    fn store_counters(&mut self, counters: &Counters, how: How<'_>, stored: &mut Stored) {
+    fn store_counters(&mut self, counters: &Counters, options: Options<'_>, stored: &mut Stored) {
         let mut table = Vec::new();
         if let Err(error) = counters::write(counters, &mut table) {
             let what = "the counters of the interval are not stored";
@@ -197,23 +197,23 @@ impl Storer {
             self.metrics.store_failed();
             return;
         }
-        if self.write(how.store, Table::Counters, counters.start_unix_us, &table) {
+        if self.write(options.store, Table::Counters, counters.start_unix_us, &table) {
             stored.bytes += table.len();
         }
-        stored.requests.extend(self.object(how, Table::Counters, counters.start_unix_us, 0, &table));
+        stored.requests.extend(self.object(options, Table::Counters, counters.start_unix_us, 0, &table));
     }
 
     /// The request that puts a table into the bucket, if there is one.
     fn object(
         &mut self,
-        how: How<'_>,
+        options: Options<'_>,
         table: Table,
         start_unix_us: u64,
         samples: u64,
         bytes: &[u8],
     ) -> Option<Request> {
-        let is_sent = how.sent == Sent::Tables;
-        let request = is_sent.then(|| s3::request(table, start_unix_us, how.store.host(), samples, bytes))?;
+        let is_sent = options.sent == Sent::Tables;
+        let request = is_sent.then(|| s3::request(table, start_unix_us, options.store.host(), samples, bytes))?;
         request.inspect_err(|error| print_failure(error, "a table is not put into the bucket")).ok()
     }
 

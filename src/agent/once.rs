@@ -2,7 +2,7 @@
 
 use super::analyst::Sent;
 use super::config::{Protocol, StoreConfig};
-use super::interval::{Counting, How, Interval, Stored, Storer};
+use super::interval::{Counting, Interval, IntervalWriter, Options, Stored};
 use super::metrics::Metrics;
 use super::store::Store;
 use crate::live;
@@ -40,16 +40,17 @@ pub(crate) fn record(
     let config = StoreConfig { path: directory.to_owned(), compact: false, ..StoreConfig::default() };
     let store = Store::open(&config, &fpprof_collector::host().name)?;
     let (sink, feed) = live::pair(None::<File>);
-    let mut storer = Storer::new(Arc::new(Metrics::new()));
+    let mut writer = IntervalWriter::new(Arc::new(Metrics::new()));
     let rate = match request.sampling {
         Sampling::FrequencyHz(rate) => Some(rate),
         Sampling::Period(_) => None,
     };
-    let how = How { store: &store, inlines: true, sent: Sent::Nothing, protocol: Protocol::default(), labels: &[] };
+    let options =
+        Options { store: &store, inlines: true, sent: Sent::Nothing, protocol: Protocol::default(), labels: &[] };
     let (mut bytes, mut cpu, mut discarded) = (0, Duration::ZERO, BTreeMap::new());
     let recorded = std::thread::scope(|scope| {
         let recorder = scope.spawn(move || fpprof_collector::record(request, sink, stop, update));
-        let mut counting = Counting::new(Arc::clone(&request.parser), rate, &storer);
+        let mut counting = Counting::new(Arc::clone(&request.parser), rate, &writer);
         let mut interval = Interval::begin(length);
         loop {
             let goes_on = feed.wait();
@@ -58,7 +59,7 @@ pub(crate) fn record(
             }
             if let Some(part) = feed.take() {
                 let ended = std::mem::replace(&mut interval, Interval::begin(length));
-                if let Some(stored) = storer.store(part, &ended, &mut counting, how) {
+                if let Some(stored) = writer.store(part, &ended, &mut counting, options) {
                     bytes += stored.bytes as u64;
                     cpu += stored.cpu;
                     add(&mut discarded, stored);

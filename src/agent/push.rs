@@ -355,7 +355,7 @@ impl Pushing {
                     self.metrics.add_push_retry(status.map(|status| status.as_u16()));
                 } else {
                     // The pause goes on: it may be the server after all.
-                    to.say_refused(&why);
+                    to.print_refusal(&why);
                     to.settle(&entry, "refused", &self.metrics);
                 }
             }
@@ -389,12 +389,12 @@ impl Active {
         if self.pause.end() {
             print_message(&format!("fpprof: {} answers again", self.collector.url));
         }
-        why.into_iter().for_each(|why| self.say_refused(why));
+        why.into_iter().for_each(|why| self.print_refusal(why));
         self.settle(entry, outcome, metrics);
     }
 
     /// Prints the first refusal.
-    fn say_refused(&mut self, why: &str) {
+    fn print_refusal(&mut self, why: &str) {
         if !std::mem::replace(&mut self.has_refused, true) {
             print_message(&format!("fpprof: {why}; what is refused is counted and not sent again"));
         }

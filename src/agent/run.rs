@@ -4,7 +4,7 @@ use super::analyst::Sent;
 use super::compaction::{Compaction, Outcome};
 use super::config::{Config, Protocol};
 use super::effort::{Effort, Governor, Used};
-use super::interval::{Counting, How, Interval, Storer};
+use super::interval::{Counting, Interval, IntervalWriter, Options};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
 use super::server::{self, Order};
@@ -40,7 +40,7 @@ struct Agent<'a> {
     /// The settings before the last reload, until the new ones have recorded an interval.
     previous: Option<Settings>,
     governor: Governor,
-    storer: Storer,
+    writer: IntervalWriter,
     metrics: Arc<Metrics>,
     pusher: Pusher,
     orders: Receiver<Order>,
@@ -82,8 +82,8 @@ impl Settings {
         }
     }
 
-    /// Says what waits and is not sent.
-    fn say_what_waits(&self) {
+    /// Prints what waits and is not sent.
+    fn print_waiting(&self) {
         let protocol = self.collector.as_ref().map(|_| self.config.push.protocol);
         let (Size { files, .. }, samples) = self.spool.left(protocol);
         if files == 0 {
@@ -128,7 +128,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         governor: settings.governor(),
         settings,
         previous: None,
-        storer: Storer::new(Arc::clone(&metrics)),
+        writer: IntervalWriter::new(Arc::clone(&metrics)),
         metrics,
         orders,
         order,
@@ -166,7 +166,7 @@ impl Agent<'_> {
             self.metrics.add_not_sampled(ended.elapsed());
         }
         self.metrics.set_effort(effort);
-        let mut counting = Counting::new(session.parser(), Some(effort.rate), &self.storer);
+        let mut counting = Counting::new(session.parser(), Some(effort.rate), &self.writer);
         let mut interval = self.begin();
         let next = loop {
             notify(NotifyState::Watchdog);
@@ -231,18 +231,18 @@ impl Agent<'_> {
     /// balance to read.
     fn close(&mut self, part: Part, interval: &Interval, counting: &mut Counting) -> Option<Used> {
         let Settings { config, store, .. } = &self.settings;
-        let how = How {
+        let options = Options {
             store,
             inlines: config.inlines,
             sent: self.settings.sent(),
             protocol: config.push.protocol,
             labels: config.labels(),
         };
-        let stored = self.storer.store(part, interval, counting, how)?;
+        let stored = self.writer.store(part, interval, counting, options)?;
         self.spool(interval.start_unix_us, &stored.requests);
         match self.settings.store.remove_old(SystemTime::now()) {
             Ok(size) => {
-                self.storer.failures.works(REMOVING);
+                self.writer.failures.works(REMOVING);
                 self.metrics.set_store(size);
             }
             Err(error) => self.store_failed(REMOVING, &error, "old files stay"),
@@ -253,10 +253,10 @@ impl Agent<'_> {
     /// Merges the files of an hour that was over when this interval began: what is still to be written began later.
     fn compact(&mut self, interval: &Interval) {
         match self.settings.compaction.clean(Instant::now()) {
-            Ok(()) => self.storer.failures.works(CLEANING),
+            Ok(()) => self.writer.failures.works(CLEANING),
             Err(error) => self.store_failed(CLEANING, &error, "files that were merged stay there"),
         }
-        let Self { settings, storer: Storer { analyst, failures, .. }, metrics, .. } = self;
+        let Self { settings, writer: IntervalWriter { analyst, failures, .. }, metrics, .. } = self;
         if !settings.config.store.compact {
             return;
         }
@@ -290,7 +290,7 @@ impl Agent<'_> {
 
     /// Sends by the current settings from now on.
     fn connect(&self) {
-        self.settings.say_what_waits();
+        self.settings.print_waiting();
         self.metrics.set_spool(self.settings.spool.size());
         self.pusher.send_to(self.settings.collector.clone());
     }
@@ -313,10 +313,10 @@ impl Agent<'_> {
             }
         }
         match added.error.or(expired.error) {
-            None => self.storer.failures.works(SPOOLING),
+            None => self.writer.failures.works(SPOOLING),
             Some(error) => {
                 let what = "what cannot wait is counted as not_written";
-                self.storer.failures.failed(SPOOLING, &anyhow::Error::msg(error), what);
+                self.writer.failures.failed(SPOOLING, &anyhow::Error::msg(error), what);
             }
         }
         if !requests.is_empty() {
@@ -327,7 +327,7 @@ impl Agent<'_> {
     /// Counts a failure of the store, and prints the first of several in a row.
     fn store_failed(&mut self, doing: &'static str, error: &anyhow::Error, what: &str) {
         self.metrics.store_failed();
-        self.storer.failures.failed(doing, error, what);
+        self.writer.failures.failed(doing, error, what);
     }
 
     /// Reads the configuration again; returns whether it changed. An invalid file changes nothing.

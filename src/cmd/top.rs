@@ -1,6 +1,6 @@
 //! `fpprof top`: shows the hottest functions live.
 
-use crate::closing::{Made, print_outcome};
+use crate::closing::{Destination, print_outcome};
 use crate::exit::{DONE, FAILED, Usage, error_chain};
 use crate::output::print_message;
 use crate::top::{self, ViewConfig};
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         Ok(outcome) => {
             if let Some(file) = &args.output {
                 let tick_s = Some(1.0 / f64::from(u32::try_from(args.freq).unwrap_or(u32::MAX)));
-                print_outcome(&outcome, tick_s, Made::Recording(file))?;
+                print_outcome(&outcome, tick_s, Destination::Recording(file))?;
             }
             Ok(DONE)
         }

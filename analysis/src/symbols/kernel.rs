@@ -57,6 +57,7 @@ pub struct KernelName<'a> {
 /// The functions of a kernel.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
+    /// The table as it was read.
     text: String,
     entries: Vec<Entry>,
 }

@@ -1,7 +1,7 @@
 //! One file of a recording: how it is created, and what is printed at its end.
 
 use super::args::Args;
-use crate::closing::{Made, print_outcome};
+use crate::closing::{Destination, print_outcome};
 use crate::exit::{DONE, FAILED, error_chain};
 use crate::output::{RecordingFile, print_message};
 use fpprof_collector::{Error, Outcome, Request, StopFlag, TargetStatus, Update};
@@ -36,7 +36,7 @@ pub(super) fn refused(error: Error) -> u8 {
 /// If stderr cannot be written.
 pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
     if !args.quiet {
-        print_outcome(outcome, args.tick_s(), Made::Recording(file))?;
+        print_outcome(outcome, args.tick_s(), Destination::Recording(file))?;
     }
     if let EndReason::WriteFailed(errno) = outcome.end.reason {
         let error = std::io::Error::from_raw_os_error(errno);

@@ -3,7 +3,7 @@
 use super::args::Args;
 use super::file::{exit_status, refused};
 use crate::agent::{self, Recorded};
-use crate::closing::{Made, print_outcome};
+use crate::closing::{Destination, print_outcome};
 use crate::exit::FAILED;
 use crate::gate::lost_failure;
 use crate::output::print_message;
@@ -38,7 +38,7 @@ fn closed(args: &Args, recorded: Recorded, store: &Path) -> anyhow::Result<u8> {
     // The blocks of the recording were only in memory.
     outcome.bytes_written = bytes;
     if !args.quiet {
-        print_outcome(&outcome, args.tick_s(), Made::Store(store))?;
+        print_outcome(&outcome, args.tick_s(), Destination::Store(store))?;
         let percent = 100.0 * cpu.as_secs_f64() / outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
         print_message(&format!("in all    {:.2} s CPU with unwinding ({percent:.1} % of one CPU)", cpu.as_secs_f64()));
     }

@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::file::{closed, print_no_samples, record_file, refused};
-use crate::closing::{Made, print_outcome};
+use crate::closing::{Destination, print_outcome};
 use crate::exit::{DONE, FAILED, error_chain};
 use crate::output::{print_message, remove_recording};
 use crate::progress::Line;
@@ -114,7 +114,7 @@ fn close(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
         return closed(args, outcome, file);
     }
     if !args.quiet {
-        print_outcome(outcome, args.tick_s(), Made::Recording(file))?;
+        print_outcome(outcome, args.tick_s(), Destination::Recording(file))?;
     }
     Ok(DONE)
 }
