@@ -92,14 +92,14 @@ fn frames_at(frames: &[FrameKey]) -> FxHashMap<Where, u32> {
     at
 }
 
-/// The addresses to symbolise, by module and ascending; and whether there are kernel addresses.
-pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<FileIx, Vec<u64>>, bool) {
+/// The addresses to symbolise: by module and ascending, and the kernel's.
+pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<FileIx, Vec<u64>>, Vec<u64>) {
     let mut wanted: BTreeMap<FileIx, Vec<u64>> = BTreeMap::new();
-    let mut has_kernel = false;
+    let mut of_kernel = Vec::new();
     for frame in folder.frames() {
         match frame.place {
             Where::Module(file, svma) => wanted.entry(file).or_default().push(svma),
-            Where::Kernel(_) => has_kernel = true,
+            Where::Kernel(address) => of_kernel.push(address),
             Where::Unmapped(_) | Where::Unnamed(_) | Where::Compiled(..) => {}
         }
     }
@@ -108,7 +108,7 @@ pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<Fi
         svmas.sort_unstable();
         svmas.dedup();
     }
-    (wanted, has_kernel)
+    (wanted, of_kernel)
 }
 
 /// The labels of a frame: the function, then the functions inlined into it, outermost first; with their lines.
@@ -189,8 +189,8 @@ fn missing_name(module: &str, svma: u64, missing: Missing) -> String {
 fn kernel_label(address: u64, symbols: &Symbolizer) -> FrameLabel {
     let found = symbols.kernel().and_then(|kernel| kernel.find(address));
     let (name, module) = match found {
-        Some(found) => (found.name.to_string(), found.module.unwrap_or("kernel")),
-        None => (format!("[kernel+{address:#x}]"), "kernel"),
+        Some(found) => (found.name.into_owned(), found.module.unwrap_or("kernel".into())),
+        None => (format!("[kernel+{address:#x}]"), "kernel".into()),
     };
     FrameLabel { name, module: format!("[{module}]"), origin: Origin::Kernel }
 }

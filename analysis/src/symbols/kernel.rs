@@ -1,19 +1,24 @@
 //! Kernel symbols, from the kernel's own table.
 
 use crate::modules::{ReadSeek, Resolver};
+use bstr::ByteSlice as _;
+use bstr::io::BufReadExt as _;
 use fpprof_recording::model::{KernelSymbol, Meta};
-use memchr::{memchr, memchr_iter};
-use std::io::Read;
+use memchr::memchr;
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 /// The most bytes of a table of kernel symbols; usual ones have 5 to 20 MiB.
 const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// The most bytes of `/proc/stat`, which grows with CPUs and interrupts.
 const MAX_PROC_BYTES: u64 = 16 << 20;
-/// Bytes of a line of such a table, about.
-const MEAN_LINE_BYTES: usize = 40;
+/// Bytes of such a table read at once.
+const PIECE_BYTES: usize = 1 << 16;
 /// Upper limit of a symbol's extent: memory beyond it is not described by the table.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
+
 /// Why there are no kernel symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelMissing {
@@ -46,97 +51,148 @@ impl KernelMissing {
 }
 
 /// A kernel function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelName<'a> {
     /// Its name.
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     /// The kernel module it is in; `None` for the kernel itself.
-    pub module: Option<&'a str>,
+    pub module: Option<Cow<'a, str>>,
 }
 
-/// The functions of a kernel.
-#[derive(Debug, Default)]
+/// The functions of a kernel at some addresses.
+#[derive(Debug)]
 pub struct KernelSymbols {
-    /// The table as it was read.
-    text: String,
-    entries: Vec<Entry>,
+    /// The requested addresses, ascending.
+    wanted: Vec<u64>,
+    /// For each of them, the number of its symbol.
+    nearest: Vec<Option<usize>>,
+    symbols: Vec<Symbol>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
+/// A kept symbol.
+#[derive(Debug)]
+struct Symbol {
     address: u64,
     is_code: bool,
-    /// Range of the line in `text`: name, and after a tab the module in brackets.
-    line: (u32, u32),
+    /// The name, and after a tab the module in brackets.
+    line: Vec<u8>,
 }
 
 impl KernelSymbols {
-    /// Reads a table in the format of `/proc/kallsyms`: address, type, name, and the module in brackets.
+    /// Reads a table in the format of `/proc/kallsyms`: address, type, name, and the module in brackets. Keeps the
+    /// symbols of the `wanted` addresses only: a table has some 100,000 lines, of which a profile needs some hundreds.
     ///
     /// # Errors
     /// [`KernelMissing::Restricted`] if all addresses are zero, [`KernelMissing::Unreadable`] if it cannot be read or
-    /// is empty.
-    pub fn read(table: impl Read) -> Result<Self, KernelMissing> {
-        let mut bytes = Vec::new();
-        table.take(MAX_TABLE_BYTES).read_to_end(&mut bytes).map_err(|_| KernelMissing::Unreadable)?;
-        let text =
-            String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        let mut symbols = Self { entries: Vec::with_capacity(text.len() / MEAN_LINE_BYTES), text };
-        let mut from = 0;
-        for to in memchr_iter(b'\n', symbols.text.as_bytes()).chain([symbols.text.len()]) {
-            let line = symbols.text.as_bytes().get(from..to).unwrap_or_default();
-            symbols.entries.extend(Entry::parse(line, from));
-            from = to.saturating_add(1);
-        }
-        if symbols.entries.is_empty() {
-            return Err(KernelMissing::Unreadable);
-        }
-        if symbols.entries.iter().all(|entry| entry.address == 0) {
-            return Err(KernelMissing::Restricted);
-        }
-        let mut entries = std::mem::take(&mut symbols.entries);
-        // A stable sort uses the order that is there: the kernel's own symbols come by address. Names decide between aliases only.
-        entries.sort_by(|a, b| {
-            let rank = |entry: &Entry| (entry.is_code, !symbols.line(entry).starts_with('_'));
-            let by_name = || rank(a).cmp(&rank(b)).then_with(|| symbols.line(b).cmp(symbols.line(a)));
-            a.address.cmp(&b.address).then_with(by_name)
+    /// is empty, [`KernelMissing::OtherBoot`] if `present` is given and not in it.
+    pub fn read(table: impl Read, wanted: &[u64], present: Option<&KernelSymbol>) -> Result<Self, KernelMissing> {
+        let mut wanted = wanted.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut symbols = Self { nearest: vec![None; wanted.len()], wanted, symbols: Vec::new() };
+        let mut gap = Gap::default();
+        let (mut is_empty, mut is_hidden, mut is_present) = (true, true, present.is_none());
+        let read = BufReader::with_capacity(PIECE_BYTES, table.take(MAX_TABLE_BYTES)).for_byte_line(|line| {
+            if let Some(entry) = Entry::parse(line) {
+                is_empty = false;
+                is_hidden &= entry.address == 0;
+                is_present |= present
+                    .is_some_and(|symbol| entry.address == symbol.address && entry.line == symbol.name.as_bytes());
+                symbols.note(&entry, &mut gap);
+            }
+            Ok(true)
         });
-        symbols.entries = entries;
-        Ok(symbols)
+        read.map_err(|_| KernelMissing::Unreadable)?;
+        match (is_empty, is_hidden, is_present) {
+            (true, ..) => Err(KernelMissing::Unreadable),
+            (_, true, _) => Err(KernelMissing::Restricted),
+            (.., false) => Err(KernelMissing::OtherBoot),
+            (false, false, true) => {
+                let mut below = None;
+                symbols.nearest.iter_mut().for_each(|nearest| {
+                    below = nearest.or(below);
+                    *nearest = below;
+                });
+                Ok(symbols)
+            }
+        }
     }
 
-    /// Whether the table has a symbol at its recorded address.
-    #[must_use]
-    pub fn has(&self, symbol: &KernelSymbol) -> bool {
-        let from = self.entries.partition_point(|entry| entry.address < symbol.address);
-        let mut here = self.entries.iter().skip(from).take_while(|entry| entry.address == symbol.address);
-        here.any(|entry| self.line(entry) == symbol.name)
-    }
-
-    /// The function that contains an address.
+    /// The function that contains an address, one of those that were wanted.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<KernelName<'_>> {
-        let above = self.entries.partition_point(|entry| entry.address <= address);
-        let entry = self.entries.get(above.checked_sub(1)?)?;
-        if !entry.is_code || address.wrapping_sub(entry.address) > MAX_FUNCTION_BYTES {
+        let at = self.wanted.binary_search(&address).ok()?;
+        let symbol = self.symbols.get((*self.nearest.get(at)?)?)?;
+        if !symbol.is_code || address.wrapping_sub(symbol.address) > MAX_FUNCTION_BYTES {
             return None;
         }
-        let mut parts = self.line(entry).split('\t');
-        let name = parts.next().filter(|name| !name.is_empty())?;
-        Some(KernelName { name, module: parts.next().map(|module| module.trim_matches(['[', ']'])) })
+        let mut parts = symbol.line.split_str(b"\t");
+        let name = parts.next().filter(|name| !name.is_empty())?.to_str_lossy();
+        let module = parts.next().map(|module| module.trim_with(|c| matches!(c, '[' | ']')).to_str_lossy());
+        Some(KernelName { name, module })
     }
 
-    fn line(&self, entry: &Entry) -> &str {
-        self.text.get(entry.line.0 as usize..entry.line.1 as usize).unwrap_or_default()
+    /// Keeps a symbol if it is the best so far for the wanted address at or above it.
+    fn note(&mut self, entry: &Entry<'_>, gap: &mut Gap) {
+        // The kernel's own symbols come by address: most are in the gap of the one before.
+        if !gap.contains(entry.address) {
+            *gap = Gap::around(entry.address, &self.wanted);
+        }
+        let Some(nearest) = self.nearest.get_mut(gap.below) else { return };
+        let known = nearest.and_then(|known| self.symbols.get_mut(known));
+        match known {
+            Some(known) if entry.key() > Entry::of(known).key() => {
+                // Not a new one: the symbols below a wanted address may be most of the table.
+                (known.address, known.is_code) = (entry.address, entry.is_code);
+                known.line.clear();
+                known.line.extend_from_slice(entry.line);
+            }
+            Some(_) => {}
+            None => {
+                *nearest = Some(self.symbols.len());
+                let &Entry { address, is_code, line } = entry;
+                self.symbols.push(Symbol { address, is_code, line: line.to_vec() });
+            }
+        }
     }
 }
 
-impl Entry {
-    /// Parses a line that begins there in the text; `None` if it is no symbol. A table has some 100,000 lines, of which few
-    /// are looked up, so this must be quick.
-    fn parse(line: &[u8], from: usize) -> Option<Self> {
+/// The addresses between two neighbouring wanted ones, without the lower of them.
+#[derive(Debug, Default)]
+struct Gap {
+    /// The number of the wanted address that ends it.
+    below: usize,
+    first: u64,
+    last: u64,
+}
+
+impl Gap {
+    fn around(address: u64, wanted: &[u64]) -> Self {
+        let below = wanted.partition_point(|&wanted| wanted < address);
+        let first = below.checked_sub(1).and_then(|lower| wanted.get(lower)).map_or(0, |lower| lower.saturating_add(1));
+        Self { below, first, last: wanted.get(below).copied().unwrap_or(u64::MAX) }
+    }
+
+    fn contains(&self, address: u64) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
+}
+
+/// A line of a table.
+#[derive(Debug, Clone, Copy)]
+struct Entry<'a> {
+    address: u64,
+    is_code: bool,
+    line: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// Parses a line; `None` if it is no symbol. Most are not needed, so this must be quick.
+    fn parse(line: &'a [u8]) -> Option<Self> {
         let line = line.trim_ascii_end();
-        let n_digits = memchr(b' ', line).filter(|&n| (1..=16).contains(&n))?;
+        // The kernel writes 16 digits.
+        let usual = (line.get(16) == Some(&b' ')).then_some(16);
+        let n_digits = usual.or_else(|| memchr(b' ', line)).filter(|&n| (1..=16).contains(&n))?;
         let (digits, rest) = line.split_at(n_digits);
         let mut address = 0;
         for &byte in digits {
@@ -148,10 +204,18 @@ impl Entry {
             };
             address = address << 4 | u64::from(digit);
         }
-        let &[b' ', kind, b' ', ..] = rest else { return None };
-        let name = u32::try_from(from.checked_add(n_digits)?.checked_add(3)?).ok()?;
-        let end = u32::try_from(from.checked_add(line.len())?).ok()?;
-        Some(Self { address, is_code: matches!(kind, b't' | b'T' | b'w' | b'W'), line: (name, end) })
+        let &[b' ', kind, b' ', ref line @ ..] = rest else { return None };
+        Some(Self { address, is_code: matches!(kind, b't' | b'T' | b'w' | b'W'), line })
+    }
+
+    fn of(symbol: &'a Symbol) -> Self {
+        Self { address: symbol.address, is_code: symbol.is_code, line: &symbol.line }
+    }
+
+    /// Greatest for the symbol that names an address: the nearest, then among aliases code, one without a leading
+    /// underscore, and the first by name.
+    fn key(&self) -> (u64, bool, bool, Reverse<&[u8]>) {
+        (self.address, self.is_code, !self.line.starts_with(b"_"), Reverse(self.line))
     }
 }
 

@@ -188,8 +188,8 @@ fn perform(
     }
 }
 
-/// The kernel's table: the one in the recording, else that of the running kernel if it is the recorded one. `resolver`
-/// is that of the recorded machine's files, or `None` on another machine.
+/// The kernel's functions at the `wanted` addresses, by the table in the recording, else by that of the running kernel if
+/// it is the recorded one. `this_machine` resolves the recorded machine's files; `None` on another machine.
 ///
 /// # Errors
 /// Why there is none that would be right.
@@ -197,12 +197,11 @@ pub fn kernel_symbols(
     timeline: &Timeline,
     meta: &Meta,
     this_machine: Option<&dyn Resolver>,
+    wanted: &[u64],
 ) -> Result<KernelSymbols, KernelMissing> {
     if let Some(embedded) = timeline.embedded().iter().find(|module| module.path == KERNEL_SYMBOLS_PATH) {
-        return KernelSymbols::read(&*embedded.bytes);
+        return KernelSymbols::read(&*embedded.bytes, wanted, None);
     }
     let resolver = this_machine.ok_or(KernelMissing::OtherKernel)?;
-    let symbols = KernelSymbols::read(super::open_kernel_symbols(meta, resolver)?)?;
-    let is_there = meta.host.kernel_symbol.as_ref().is_none_or(|symbol| symbols.has(symbol));
-    if is_there { Ok(symbols) } else { Err(KernelMissing::OtherBoot) }
+    KernelSymbols::read(super::open_kernel_symbols(meta, resolver)?, wanted, meta.host.kernel_symbol.as_ref())
 }

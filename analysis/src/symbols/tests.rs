@@ -326,24 +326,36 @@ ffffffffc0001000 t module_work\t[nbd]
 /// Check that kernel addresses get the function that contains them, with its module, and no name in data or far beyond.
 #[test]
 fn kernel_functions_are_found() {
-    let kernel = KernelSymbols::read(TABLE.as_bytes()).unwrap();
-    let core = |name| Some(KernelName { name, module: None });
-    assert_eq!(kernel.find(0xffff_ffff_8100_0fff), core("startup_64"));
-    assert_eq!(kernel.find(0xffff_ffff_8100_1000), core("helper"));
-    assert_eq!(kernel.find(0xffff_ffff_8100_2004), None);
-    assert_eq!(kernel.find(0xffff_ffff_8100_3004), core("last"));
-    assert_eq!(kernel.find(0xffff_ffff_9000_0000), None);
-    assert_eq!(kernel.find(0xffff_ffff_c000_1008), Some(KernelName { name: "module_work", module: Some("nbd") }));
-    assert_eq!(kernel.find(0x1000), None);
+    let core = |name: &'static str| Some(KernelName { name: name.into(), module: None });
+    let expected = [
+        (0xffff_ffff_8100_0fff, core("startup_64")),
+        (0xffff_ffff_8100_1000, core("helper")),
+        (0xffff_ffff_8100_1008, core("helper")),
+        (0xffff_ffff_8100_2004, None),
+        (0xffff_ffff_8100_3004, core("last")),
+        (0xffff_ffff_9000_0000, None),
+        (0xffff_ffff_c000_1008, Some(KernelName { name: "module_work".into(), module: Some("nbd".into()) })),
+        (0x1000, None),
+    ];
+    let wanted: Vec<u64> = expected.iter().map(|&(address, _)| address).collect();
+    let reversed: String = TABLE.lines().rev().flat_map(|line| [line, "\n"]).collect();
+    for table in [TABLE, &reversed] {
+        let kernel = KernelSymbols::read(table.as_bytes(), &wanted, None).unwrap();
+        for (address, name) in &expected {
+            assert_eq!(kernel.find(*address), *name, "{address:#x}");
+        }
+        assert_eq!(kernel.find(0xffff_ffff_8100_1004), None, "it was not asked for");
+    }
 }
 
 /// Check that a table of zeros is recognised as restricted, and an empty or foreign one as unreadable.
 #[test]
 fn hidden_kernel_tables_are_known() {
     let hidden = "0000000000000000 T _stext\n0000000000000000 t helper\n";
-    assert_eq!(KernelSymbols::read(hidden.as_bytes()).err(), Some(KernelMissing::Restricted));
-    assert_eq!(KernelSymbols::read(&b""[..]).err(), Some(KernelMissing::Unreadable));
-    assert_eq!(KernelSymbols::read(&b"\xff\xfe\n\n x y\nzz T name\n"[..]).err(), Some(KernelMissing::Unreadable));
+    let read = |table: &[u8]| KernelSymbols::read(table, &[0x1000], None).err();
+    assert_eq!(read(hidden.as_bytes()), Some(KernelMissing::Restricted));
+    assert_eq!(read(b""), Some(KernelMissing::Unreadable));
+    assert_eq!(read(b"\xff\xfe\n\n x y\nzz T name\n"), Some(KernelMissing::Unreadable));
 }
 
 /// Check that the running kernel's table is used only for a recording made since it was booted.
@@ -366,9 +378,11 @@ fn kernel_names_need_the_same_start_of_the_same_kernel() {
     let symbol = |name: &str, address| KernelSymbol { name: name.to_owned(), address };
     meta.host.kernel_symbol = Some(symbol("_text", 0x1000));
     assert_eq!(same(&meta), Ok(()));
-    let table = KernelSymbols::read(&b"1000 T _text\n1000 T _stext\n2000 t helper\n"[..]).unwrap();
-    assert!(table.has(&symbol("_text", 0x1000)) && table.has(&symbol("_stext", 0x1000)));
-    assert!(!table.has(&symbol("_text", 0x2000)) && !table.has(&symbol("_text", 0x1800)));
+    let table = &b"1000 T _text\n1000 T _stext\n2000 t helper\n"[..];
+    let read = |name, address| KernelSymbols::read(table, &[], Some(&symbol(name, address))).err();
+    assert_eq!((read("_text", 0x1000), read("_stext", 0x1000)), (None, None));
+    let other = Some(KernelMissing::OtherBoot);
+    assert_eq!((read("_text", 0x2000), read("_text", 0x1800)), (other, other));
 }
 
 /// Check that symbol tables alone name the function without inlined ones, and that lines are added on request.
