@@ -144,10 +144,13 @@ const KERNEL_FILE_SYSTEMS: [(&str, u64); 24] = [
     ("xenfs", 0xabba_1974),
 ];
 
-/// Whether an open file, from which nothing must have been read yet, is a pseudo-file.
-fn is_of_kernel(handle: &File) -> Result<bool, Missing> {
+/// ext2 to ext4, XFS and tmpfs, where stat(2) returns the device and inode that mappings show.
+const PLAIN_FILE_SYSTEMS: [u64; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
+
+/// The magic number of the file system that an open file is on.
+fn file_system(handle: &File) -> Result<u64, Missing> {
     let kind = rustix::fs::fstatfs(handle).map_err(|_| Missing::Unreadable)?.f_type;
-    Ok(KERNEL_FILE_SYSTEMS.iter().any(|&(_, magic)| u64::try_from(kind) == Ok(magic)))
+    u64::try_from(kind).map_err(|_| Missing::Unreadable)
 }
 
 /// The modules in the file system.
@@ -281,10 +284,13 @@ impl FileModules {
         if !metadata.is_file() {
             return Err(Missing::NotRegular);
         }
-        if is_of_kernel(&handle)? && !KERNEL_FILES.iter().any(|known| Path::new(known) == path) {
+        let file_system = file_system(&handle)?;
+        let is_of_kernel = KERNEL_FILE_SYSTEMS.iter().any(|&(_, magic)| file_system == magic);
+        if is_of_kernel && !KERNEL_FILES.iter().any(|known| Path::new(known) == path) {
             return Err(Missing::OfKernel);
         }
-        let shown = self.shown_identity(&handle);
+        let is_plain = PLAIN_FILE_SYSTEMS.contains(&file_system);
+        let shown = if is_plain { None } else { self.shown_identity(&handle) };
         let (dev_major, dev_minor) = device_numbers(metadata.dev());
         let (dev_major, dev_minor, inode) = shown.unwrap_or((dev_major, dev_minor, metadata.ino()));
         if only.is_some_and(|only| only != (dev_major, dev_minor, inode)) {

@@ -7,8 +7,8 @@ use object::{Endianness, pod};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Symbols read at a time.
-const PIECE: usize = 1 << 15;
+/// Symbols read at a time: some 100 kB, which the allocator uses again instead of asking the kernel for new pages.
+const PIECE: usize = 1 << 12;
 /// The most symbols of a table that are read; browsers have about two million.
 const MAX_LOOKED_AT: u64 = 8 << 20;
 /// The most symbols kept, and the most bytes of their names. A profile has some hundreds.
