@@ -24,6 +24,11 @@ const MAX_MAP_BYTES: u64 = 64 << 20;
 const MAX_TOTAL_BYTES: u64 = 256 << 20;
 /// Bytes of a table read at once. A table is refused at a longer line.
 const PIECE_BYTES: usize = 4 << 20;
+/// A table that has not grown in this many looks is left out of one look, one that has not grown in twice as many out of
+/// two looks, and so on: most processes with executable memory never write one.
+const LOOKS_IN_A_ROW: u32 = 4;
+/// The most looks in a row that a table is left out of.
+const MOST_LEFT_OUT: u32 = 7;
 
 /// Processes that run code without a file.
 #[derive(Debug)]
@@ -50,6 +55,9 @@ struct Table {
     /// Inode of the file last read, and the number of bytes read.
     read: (u64, u64),
     is_refused: bool,
+    /// Number of looks since it grew, and of looks until the next one.
+    unchanged: u32,
+    wait: u32,
 }
 
 /// The `/tmp` of a process.
@@ -73,19 +81,28 @@ impl PerfMaps {
     /// Starts looking for the table of a process.
     pub(crate) fn add(&mut self, pid: u32, place: Place, directory: Option<Directory>) {
         let (directory, start_ticks) = (directory.map(Arc::new), start_ticks(pid));
-        self.processes.insert(pid, Table { place, directory, start_ticks, read: (0, 0), is_refused: false });
+        self.processes.insert(
+            pid,
+            Table { place, directory, start_ticks, read: (0, 0), is_refused: false, unchanged: 0, wait: 0 },
+        );
     }
 
     /// Emits what was written since the last look, each piece as [`Compiled::PerfMap`]. Returns the processes that have
-    /// ended: this was their last look.
+    /// ended: this was their last look. The last look of a recording leaves no table out.
     pub(crate) fn look(
         &mut self,
+        is_last: bool,
         calls: &mut BlockingCalls,
         parser: &dyn FileParser,
         emit: &mut impl FnMut(ModuleBytes),
     ) -> Vec<u32> {
         let mut ended = Vec::new();
         for (&pid, table) in &mut self.processes {
+            if table.wait > 0 && !is_last {
+                table.wait -= 1;
+                continue;
+            }
+            let before = table.read;
             // Before its table is read, so that a process that ends meanwhile gets another look.
             if start_ticks(pid).is_none_or(|ticks| table.start_ticks != Some(ticks)) {
                 ended.push(pid);
@@ -103,6 +120,8 @@ impl PerfMaps {
                     emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
                 }),
             };
+            table.unchanged = if table.read == before { table.unchanged.saturating_add(1) } else { 0 };
+            table.wait = (table.unchanged / LOOKS_IN_A_ROW).min(MOST_LEFT_OUT);
         }
         for table in ended.iter().filter_map(|pid| self.processes.remove(pid)) {
             self.n_refused += u64::from(table.is_refused);
@@ -253,7 +272,15 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn table() -> Table {
-        Table { place: Place::below_root_of(1), directory: None, start_ticks: None, read: (0, 0), is_refused: false }
+        Table {
+            place: Place::below_root_of(1),
+            directory: None,
+            start_ticks: None,
+            read: (0, 0),
+            is_refused: false,
+            unchanged: 0,
+            wait: 0,
+        }
     }
 
     fn opened(file: &File) -> MapFile {
@@ -264,7 +291,7 @@ mod tests {
     fn taken(pids: &[u32]) -> (Vec<ModuleBytes>, u64) {
         let (mut maps, mut found) = (PerfMaps::default(), Vec::new());
         pids.iter().for_each(|&pid| maps.add(pid, Place::below_root_of(pid), Directory::of(pid)));
-        maps.look(&mut BlockingCalls::default(), &ParseHere, &mut |module| found.push(module));
+        maps.look(false, &mut BlockingCalls::default(), &ParseHere, &mut |module| found.push(module));
         (found, maps.n_refused())
     }
 
@@ -299,7 +326,7 @@ mod tests {
         let path = format!("/tmp/perf-{pid}.map");
         let look = |maps: &mut PerfMaps| {
             let mut n = 0;
-            let ended = maps.look(&mut BlockingCalls::default(), &ParseHere, &mut |_| n += 1);
+            let ended = maps.look(false, &mut BlockingCalls::default(), &ParseHere, &mut |_| n += 1);
             (ended, n)
         };
         assert_eq!(look(&mut maps), (Vec::new(), 0));
@@ -309,6 +336,33 @@ mod tests {
         assert_eq!(look(&mut maps), (vec![pid], 1));
         assert_eq!(look(&mut maps), (Vec::new(), 0));
         std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Check that a table that does not grow is looked at less and less often, but in the last look, and again in each look
+    /// once it grows.
+    #[test]
+    fn unchanged_tables_are_left_out_of_looks() {
+        let (pid, mut maps) = (std::process::id(), PerfMaps::default());
+        let tmp = tempfile::tempdir().unwrap();
+        let directory = Directory { tmp: open_path(tmp.path()).unwrap(), inner_pid: 7, owner: own_uid() };
+        maps.add(pid, Place::below_root_of(pid), Some(directory));
+        let path = tmp.path().join("perf-7.map");
+        let mut look = |is_last| {
+            let mut n = 0;
+            maps.look(is_last, &mut BlockingCalls::default(), &ParseHere, &mut |_| n += 1);
+            n
+        };
+        let grow = || File::options().append(true).create(true).open(&path).unwrap().write_all(b"1000 10 f\n").unwrap();
+        assert_eq!((0..1000).map(|_| look(false)).sum::<u32>(), 0);
+        grow();
+        let looks = (1..).find(|_| look(false) > 0).unwrap();
+        assert!((1..=MOST_LEFT_OUT + 1).contains(&looks), "{looks} looks");
+        grow();
+        assert_eq!(look(false), 1);
+        assert_eq!((0..1000).map(|_| look(false)).sum::<u32>(), 0);
+        look(false);
+        grow();
+        assert_eq!(look(true), 1);
     }
 
     /// Check that each line is taken once, as soon as it is complete, and that a re-created table is taken from its

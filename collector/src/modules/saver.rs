@@ -15,8 +15,13 @@ use std::thread::JoinHandle;
 
 /// The most bytes of all files copied into a recording, shared among users.
 const MAX_TOTAL_BYTES: u64 = 512 << 20;
-/// Files whose paths are checked per look.
-const FILES_A_LOOK: usize = 2048;
+/// The most files whose paths are checked in every look. More are left out of one look more after each in which none was
+/// gone: most are there for as long as the machine runs.
+const FILES_EACH_LOOK: usize = 16;
+/// The most looks in a row that they are left out of.
+const MOST_LEFT_OUT: u32 = 7;
+/// The most files whose paths are checked per look.
+const FILES_A_LOOK: usize = 16_384;
 /// Files of one place that are checked in one call, so that it stays short.
 const FILES_A_CALL: usize = 256;
 
@@ -113,6 +118,8 @@ impl FileSaver {
             files: Vec::new(),
             tables: PerfMaps::default(),
             dumps: JitDumps::default(),
+            unchanged: 0,
+            wait: 0,
             bytes: Shares::new(MAX_TOTAL_BYTES),
             n_lost: 0,
             n_silent: 0,
@@ -159,6 +166,9 @@ struct Work {
     files: Vec<Arc<WatchedFile>>,
     tables: PerfMaps,
     dumps: JitDumps,
+    /// Number of checks of files since one was gone, and of looks until the next check.
+    unchanged: u32,
+    wait: u32,
     /// Bytes copied from files.
     bytes: Shares,
     /// Files that would be needed and could not be kept.
@@ -176,10 +186,10 @@ impl Work {
                 self.take(job);
             }
             if looks {
-                self.look(FILES_A_LOOK);
+                self.look(false);
             }
         }
-        self.look(usize::MAX);
+        self.look(true);
         self.n_lost += self.n_silent;
         let dumps = self.dumps.untaken();
         Omitted {
@@ -200,9 +210,25 @@ impl Work {
         }
     }
 
-    /// Checks the state of files; those checked move to the back of the queue.
-    fn look(&mut self, most: usize) {
-        let n = self.files.len().min(most);
+    /// Checks files, tables and dumps; none is left out of the last look.
+    fn look(&mut self, is_last: bool) {
+        let n_files = self.files.len();
+        if is_last || n_files <= FILES_EACH_LOOK || self.wait == 0 {
+            self.check(if is_last { n_files } else { n_files.min(FILES_A_LOOK) });
+            self.unchanged = if self.files.len() == n_files { self.unchanged.saturating_add(1) } else { 0 };
+            self.wait = self.unchanged.min(MOST_LEFT_OUT);
+        } else {
+            self.wait -= 1;
+        }
+        let Self { calls, emit, parser, .. } = self;
+        let emit = &mut |module| _ = send_module(emit, module);
+        let tables = self.tables.look(is_last, calls, parser.as_ref(), emit).into_iter().map(|pid| Done::Table { pid });
+        let dumps = self.dumps.look(parser.as_ref(), emit).into_iter().map(Done::Dump);
+        tables.chain(dumps).for_each(|done| send(&self.done, done));
+    }
+
+    /// Checks the state of some files; those checked move to the back of the queue.
+    fn check(&mut self, n: usize) {
         let mut places: BTreeMap<Place, Vec<Arc<WatchedFile>>> = BTreeMap::new();
         for file in self.files.drain(..n) {
             places.entry(file.place).or_default().push(file);
@@ -211,11 +237,6 @@ impl Work {
         for (place, files) in places {
             files.chunks(FILES_A_CALL).for_each(|some| self.look_at(place, some));
         }
-        let Self { calls, emit, parser, .. } = self;
-        let emit = &mut |module| _ = send_module(emit, module);
-        let tables = self.tables.look(calls, parser.as_ref(), emit).into_iter().map(|pid| Done::Table { pid });
-        let dumps = self.dumps.look(parser.as_ref(), emit).into_iter().map(Done::Dump);
-        tables.chain(dumps).for_each(|done| send(&self.done, done));
     }
 
     fn look_at(&mut self, place: Place, files: &[Arc<WatchedFile>]) {

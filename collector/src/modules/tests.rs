@@ -56,6 +56,25 @@ fn deleted_files_make_room() {
     assert_eq!(modules.shares.files.left(own_uid()), MAX_FILES / 2);
 }
 
+/// Check that of many files the deleted one is saved after some looks, and all deleted ones at the end.
+#[test]
+fn many_files_are_checked_in_turn() {
+    let files: Vec<_> = (0..100).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
+    let mut modules = modules(4096);
+    files.iter().for_each(|file| modules.note(&mut code_of(file)));
+    std::fs::remove_file(files[50].path()).unwrap();
+    let is_saved = |modules: &mut Modules| {
+        modules.look();
+        std::thread::yield_now();
+        modules.ready().is_some()
+    };
+    while !is_saved(&mut modules) {}
+    std::fs::remove_file(files[99].path()).unwrap();
+    let mut saved = 0;
+    assert_eq!(modules.finish(|_| saved += 1), Omitted::default());
+    assert_eq!(saved, 1);
+}
+
 /// Check that for one user, tables of half the maximum number of processes are looked for, that others are counted, and
 /// that there is room again when processes have ended.
 #[test]
