@@ -9,6 +9,7 @@ use fpprof_recording::model::{CaptureMode, Collector, End, Event, Sampling};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The most bytes of stack that can be copied for one sample without BPF. A whole sample is less than 64 KiB, so at
@@ -53,6 +54,9 @@ pub struct Request {
     /// Write equal samples once with their number, if they are not further apart than this; the recording is also
     /// flushed no more often. Only modes that do not copy each stack have equal samples.
     pub aggregate: Option<Duration>,
+    /// Set to true to have the recording flushed at the next read of the rings, which sets it back; it is then also
+    /// flushed by itself, but only each ten seconds. `None`: flushed each second.
+    pub flush: Option<Arc<AtomicBool>>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,
     /// Another process to leave out likewise: one that works for this one.
@@ -102,6 +106,7 @@ impl Request {
             poll: Duration::from_millis(100),
             encoder_threads: None,
             aggregate: None,
+            flush: None,
             exclude_self: true,
             worker_pid: None,
             parser: Arc::new(ParseHere),

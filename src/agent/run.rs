@@ -179,7 +179,7 @@ impl Agent<'_> {
                 Ok(Order::Ended) => break None,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends && !session.feed.is_filling_up() => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    let Some(part) = session.feed.take() else {
+                    let Some(part) = session.feed.take_flushed() else {
                         // There is no balance yet: the recorder has only just started.
                         interval.ends += self.settings.config.interval;
                         continue;

@@ -41,14 +41,15 @@ impl Session {
         printed: &Printed,
     ) -> anyhow::Result<Self> {
         let parser = worker::parser(effort.mode)?;
+        let (sink, feed) = live::pair(None::<File>);
         let request = Request {
+            flush: Some(feed.flush_flag()),
             sampling: Sampling::FrequencyHz(effort.rate),
             mode: effort.mode,
             parser: Arc::clone(&parser),
             ..request.clone()
         };
         let stop = Arc::new(StopFlag::new().context("making a stop flag")?);
-        let (sink, feed) = live::pair(None::<File>);
         let (printed, its_stop) = (Arc::clone(printed), Arc::clone(&stop));
         let recorder = std::thread::Builder::new().name("fpprof-recorder".to_owned()).spawn(move || {
             let mut is_ready = false;

@@ -3,7 +3,9 @@
 use super::compact::{Block, without_the_dead};
 use fpprof_recording::{BlockKind, block_items, block_kind};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The most bytes of samples kept for the next part; further blocks are left out and counted.
 const MAX_SAMPLE_BYTES: usize = 32 << 20;
@@ -11,6 +13,8 @@ const MAX_SAMPLE_BYTES: usize = 32 << 20;
 const MAX_EVENT_BYTES: usize = 64 << 20;
 /// Bytes of process events at which they are first compacted; afterwards, whenever they have doubled.
 const COMPACT_AT: usize = 4 << 20;
+/// How long a requested flush is waited for. The recorder reads ten times a second.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 /// The collector's end: keeps blocks for the next part, and copies them to a file if there is one.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub(crate) struct Feed(Arc<Shared>);
 struct Shared {
     blocks: Mutex<Blocks>,
     changed: Condvar,
+    /// Set to request a flush.
+    flush: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -137,6 +143,22 @@ impl Feed {
         blocks.balance.is_some().then(|| blocks.take())
     }
 
+    /// What the recorder's request must have as `flush` for [`Self::take_flushed`].
+    pub(crate) fn flush_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.flush)
+    }
+
+    /// Like [`Self::take`], after a flush: of what was recorded until now. If the recorder does not flush in time, what it
+    /// holds is in the next part.
+    pub(crate) fn take_flushed(&self) -> Option<Part> {
+        let mut blocks = self.0.lock();
+        blocks.is_ready = blocks.is_over;
+        self.0.flush.store(true, Ordering::Release);
+        let waited = self.0.changed.wait_timeout_while(blocks, FLUSH_LIMIT, |blocks| !blocks.is_ready);
+        let mut blocks = waited.unwrap_or_else(PoisonError::into_inner).0;
+        blocks.balance.is_some().then(|| blocks.take())
+    }
+
     /// Whether a part should be taken soon: more than half of the room for samples is used, or there are more process
     /// events than are kept from part to part.
     pub(crate) fn is_filling_up(&self) -> bool {
@@ -144,7 +166,8 @@ impl Feed {
         blocks.sample_bytes > MAX_SAMPLE_BYTES / 2 || blocks.event_bytes > MAX_EVENT_BYTES.max(blocks.compact_at)
     }
 
-    /// Waits for the next flush, which the collector does each second; returns false once the recording is over.
+    /// Waits for the next flush, which the collector does each second unless flushes are requested; returns false once
+    /// the recording is over.
     pub(crate) fn wait(&self) -> bool {
         !self.ready().is_over
     }

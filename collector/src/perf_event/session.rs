@@ -12,7 +12,7 @@ use crate::privileges;
 use crate::proc::{processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
 use crate::session::{
-    Cpus, DESCRIBE, FLUSH, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, flush_after, meta,
+    Cpus, DESCRIBE, FLUSH, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, meta, must_flush,
 };
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
@@ -219,7 +219,7 @@ impl<W: Write> Session<'_, W> {
                 last_look = Instant::now();
                 self.reader.modules.look();
             }
-            if last_flush.elapsed() >= flush_after(self.request) {
+            if must_flush(self.request, last_flush.elapsed()) {
                 last_flush = Instant::now();
                 self.reader.checkpoint(monotonic_ns());
             }

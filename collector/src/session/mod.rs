@@ -20,7 +20,7 @@ mod waits;
 pub(crate) use counted::shared;
 pub(crate) use cpus::Cpus;
 pub(crate) use meta::{events, meta};
-pub(crate) use pace::{DESCRIBE, FLUSH, SETTLE_NS, flush_after};
+pub(crate) use pace::{DESCRIBE, FLUSH, SETTLE_NS, must_flush};
 pub(crate) use reader::{add_start, errno_of, note, write_event};
 pub(crate) use record::{Loaded, cpu_ns, load};
 pub(crate) use target::Running;

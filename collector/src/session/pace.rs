@@ -2,15 +2,21 @@
 
 use crate::request::Request;
 use fpprof_recording::model::Sampling;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Written data is flushed after this time, and at the latest one read after it: a recorder that reads ten times a
 /// second loses less than a second if it is killed.
 pub(crate) const FLUSH: Duration = Duration::from_millis(850);
 
-/// The time after which written data is flushed: that over which equal samples are written once, if they are.
-pub(crate) fn flush_after(request: &Request) -> Duration {
-    request.aggregate.map_or(FLUSH, |apart| apart.max(FLUSH))
+/// The same if flushes are requested.
+const FLUSH_UNREQUESTED: Duration = Duration::from_secs(10);
+
+/// Whether written data must be flushed: on request, or after the time over which equal samples are written once.
+pub(crate) fn must_flush(request: &Request, since_flush: Duration) -> bool {
+    let is_requested = request.flush.as_ref().is_some_and(|flush| flush.swap(false, Ordering::AcqRel));
+    let usual = if request.flush.is_some() { FLUSH_UNREQUESTED } else { FLUSH };
+    is_requested || since_flush >= request.aggregate.map_or(usual, |apart| apart.max(usual))
 }
 
 /// Time per round spent describing existing processes between two reads of the rings.

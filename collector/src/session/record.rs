@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
-use super::pace::{DESCRIBE, FLUSH, MissPace, Pace, SETTLE_NS, flush_after};
+use super::pace::{DESCRIBE, FLUSH, MissPace, Pace, SETTLE_NS, must_flush};
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::stack_hints::{HINTS_BYTES, StackHints};
@@ -279,7 +279,7 @@ impl<W: Write> Session<'_, W> {
                 last_look = Instant::now();
                 self.reader.modules.look();
             }
-            if last_flush.elapsed() >= flush_after(self.request) {
+            if must_flush(self.request, last_flush.elapsed()) {
                 last_flush = Instant::now();
                 self.checkpoint();
             }

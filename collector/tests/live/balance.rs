@@ -8,6 +8,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -208,6 +210,34 @@ fn samples_encoded_by_threads_balance() {
         let before = last.insert((sample.tid, sample.cpu), sample.time_ns).unwrap_or(0);
         assert!(before < sample.time_ns, "thread {} on CPU {}", sample.tid, sample.cpu);
     }
+}
+
+/// Check that a recording that is flushed on request then has all samples so far, with their balance.
+#[test]
+fn recordings_are_flushed_on_request() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    let flush = Arc::new(AtomicBool::new(false));
+    let request = Request { flush: Some(Arc::clone(&flush)), ..run(&program, &["60000"], CaptureMode::Fp) };
+    let stop = StopFlag::new().expect("a flag");
+    let sink = Shared::default();
+    let (mut requested, mut cut) = (None, Vec::new());
+    record(&request, sink.clone(), &stop, &mut |update| {
+        let Update::Progress(progress) = update else { return };
+        if requested.is_none() && progress.samples >= 200 {
+            requested = Some(progress.samples);
+            flush.store(true, Ordering::Release);
+        } else if requested.is_some() && !flush.load(Ordering::Acquire) && cut.is_empty() {
+            cut.clone_from(&sink.0.borrow());
+            stop.stop(libc::SIGINT);
+        }
+    })
+    .expect("recording works here");
+    let recording = Recording::open(io::Cursor::new(&cut)).expect("what was written can be read");
+    let cpus = &recording.checkpoint().expect("a checkpoint").cpus;
+    let recorded: u64 = cpus.iter().map(|cpu| cpu.recorded).sum();
+    assert!(Some(recorded) >= requested, "{recorded} of {requested:?}");
+    assert!(recording.n_samples() >= recorded, "{} of {recorded}", recording.n_samples());
 }
 
 /// Check that a recording that breaks off, as when its recorder is killed, can be read up to its last flush, and

@@ -160,6 +160,34 @@ fn parts_end_with_a_balance() {
     assert_eq!(opened(part), (vec![mmap(1, 4096)], 3));
 }
 
+/// Check that a part taken after a flush has what the recorder had not written before, and that a recorder that does not
+/// flush only delays it.
+#[test]
+fn parts_are_flushed_on_request() {
+    let (sink, feed) = pair::<Vec<u8>>(None);
+    let mut writer = RecordingWriter::new(sink, &meta()).expect("a sink that takes all");
+    let mut write = |recorded| {
+        writer.sample(&Sample { kernel: vec![1 << 63], ..Sample::default() }, None).expect("a sample");
+        writer.flush().expect("a flush");
+        let cpus = vec![CpuCounters { recorded, ..CpuCounters::default() }];
+        let checkpoint = Checkpoint { time_ns: 1, cpus, sideband_lost: SidebandLoss::default() };
+        writer.checkpoint(&checkpoint).expect("a checkpoint");
+        writer.flush().expect("a flush");
+    };
+    write(1);
+    assert_eq!(feed.take_flushed().expect("a balance").samples, 1);
+    let flag = feed.flush_flag();
+    assert!(flag.swap(false, Ordering::AcqRel), "a flush was requested");
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| feed.take_flushed().expect("a balance").samples);
+        while !flag.swap(false, Ordering::AcqRel) {
+            std::thread::yield_now();
+        }
+        write(2);
+        assert_eq!(taken.join().expect("a part"), 1);
+    });
+}
+
 /// Check that samples beyond the limit are left out and counted.
 #[test]
 fn memory_is_bounded() {
