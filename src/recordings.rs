@@ -162,6 +162,21 @@ impl Source {
         options
     }
 
+    /// The first given option that is for recordings alone, not for stores.
+    pub(crate) fn of_recordings(&self) -> Option<&'static str> {
+        let Self { symfs, debuginfod, no_inline, lines, only, unwinding, .. } = self;
+        let given = [
+            (symfs.is_some(), "--symfs"),
+            (*debuginfod, "--debuginfod"),
+            (*no_inline, "--no-inline"),
+            (*lines, "--lines"),
+            (only.time.is_some(), "--time"),
+            (!only.tid.is_empty(), "--tid"),
+            (*unwinding != Unwinding::default(), "--fallback, --max-depth or --budget"),
+        ];
+        given.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
+    }
+
     /// The detail of symbols.
     pub(crate) fn detail(&self) -> Detail {
         match (self.no_inline, self.lines) {

@@ -50,6 +50,14 @@ impl Filter {
             && self.time.has(sample.time_ns.saturating_sub(start_ns))
     }
 
+    /// Whether it matches samples of which only these are known. Conditions on threads and times are ignored.
+    #[must_use]
+    pub fn has_some_of(&self, pid: u32, comm: &str, cgroup: &str) -> bool {
+        (self.pids.is_empty() || self.pids.contains(&pid))
+            && (self.comms.is_empty() || self.has_comm(comm.as_bytes()))
+            && (self.cgroups.is_empty() || self.has_cgroup(cgroup.as_bytes()))
+    }
+
     fn has_cgroup(&self, path: &[u8]) -> bool {
         self.cgroups.iter().any(|group| is_in(path, group))
     }

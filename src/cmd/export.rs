@@ -1,4 +1,6 @@
-//! `fpprof export`: writes the stacks of a recording for other tools.
+//! `fpprof export`: writes the stacks of a recording or a store for other tools.
+
+mod store;
 
 use super::import;
 use crate::exit::{DONE, Usage, refuse_terminal};
@@ -14,6 +16,7 @@ use fpprof_analysis::{PerfStacks, fold_perf_data};
 use fpprof_reports::folded;
 use fpprof_reports::parquet;
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
+use fpprof_reports::store::folded as folded_profile;
 use std::io::{self, BufReader};
 use std::path::PathBuf;
 
@@ -21,10 +24,10 @@ use std::path::PathBuf;
 const EVENT_BYTES: usize = 64;
 const SAMPLE_BYTES: usize = 512;
 
-/// Write the stacks of a recording for other tools
+/// Write the stacks of a recording or a store for other tools
 ///
 /// FILE may also be a perf.data file: its samples are unwound and folded as they are read, which is faster than importing
-/// it first.
+/// it first. Or it is the directory of a store, whose intervals are added up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof export run.fpprof --format pprof -o run.pb.gz          # go tool pprof -http : run.pb.gz
@@ -33,10 +36,13 @@ const SAMPLE_BYTES: usize = 512;
   fpprof export run.fpprof --format speedscope -o run.json      # load it in https://www.speedscope.app
   fpprof export run.fpprof --format folded | inferno-flamegraph > run.svg
   fpprof export perf.data --no-inline | inferno-flamegraph > perf.svg
-  fpprof export run.fpprof --event off-cpu          # counts nanoseconds blocked, not samples")]
+  fpprof export run.fpprof --event off-cpu          # counts nanoseconds blocked, not samples
+  fpprof export /var/lib/fpprof --where service=nginx.service --from 2026-11-26T14:00:00Z --format pprof -o nginx.pb.gz")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
+    #[command(flatten)]
+    rows: store::Rows,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Folded)]
     format: Format,
@@ -69,7 +75,13 @@ enum Format {
 impl Args {
     /// The files it may read and write.
     pub(crate) fn files(&self) -> Files {
-        self.source.files([self.output.as_path()], self.strategy.as_slice())
+        let files = self.source.files([self.output.as_path()], self.strategy.as_slice());
+        // Those of a store are found by the process that parses them.
+        Files { reads: files.reads || self.is_of_store(), ..files }
+    }
+
+    fn is_of_store(&self) -> bool {
+        self.source.file.is_dir()
     }
 }
 
@@ -81,8 +93,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if args.format.is_binary() {
         refuse_terminal(&args.output)?;
     }
+    if let Some(option) = args.rows.given().filter(|_| !args.is_of_store()) {
+        return Err(Usage(format!(
+            "{option} is for stores; a recording has --time, --comm, --cgroup, --pid and --tid"
+        ))
+        .into());
+    }
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
-    let (folded, profiles) = if import::is_of_perf(&args.source.file)? {
+    let (folded, profiles) = if args.is_of_store() {
+        refuse_for_store(args)?;
+        let of = (args.source.event.clone(), args.strategy);
+        let profile = store::profile(&args.source.file, &args.rows, of, &args.source.only.filter())?;
+        (folded_profile(&profile), vec![profile])
+    } else if import::is_of_perf(&args.source.file)? {
         let stacks = of_perf(args, wanted)?;
         (stacks.folded, stacks.profiles)
     } else {
@@ -105,6 +128,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         (_, _) => Err(io::Error::other("the analysis made no profile")),
     })?;
     Ok(DONE)
+}
+
+/// Refuses what a store does not have.
+fn refuse_for_store(Args { source, format, .. }: &Args) -> anyhow::Result<()> {
+    let refused = |words: &str| Err(Usage(words.to_owned()).into());
+    match format {
+        Format::Firefox => {
+            refused("--format firefox needs the time of each sample, and a store has sums; try speedscope")
+        }
+        Format::PerfScript => refused("--format perf-script needs each sample, and a store has sums; try folded"),
+        Format::Parquet => refused("the files of a store are Apache Parquet: read them, or use `fpprof query`"),
+        Format::Folded | Format::Pprof | Format::Speedscope | Format::Otlp => match source.of_recordings() {
+            Some("--time") => refused("--time is for recordings; a store has --from and --to"),
+            Some(option) => refused(&format!("{option} is for recordings: the stacks of a store are unwound already")),
+            None => Ok(()),
+        },
+    }
 }
 
 impl Format {

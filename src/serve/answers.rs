@@ -1,11 +1,12 @@
-//! Answers queries of the page, one function for each.
+//! Answers queries of the page, one function for each, and adds up profiles for export.
 
 use super::files::{Files, Unread};
 use super::parameters::{Asked, More, parse};
 use crate::tables::Table;
+use fpprof_analysis::profile::Profile;
 use fpprof_reports::store::{
-    Choice, Cost, Facet, Facets, Filter, GoesOn, Quality, Rows, Stacks, StoreError, Unit, compared, flamegraph,
-    functions,
+    Choice, Cost, Facet, Facets, Filter, GoesOn, Quality, Rows, Stacks, StoreError, StoreProfile, Unit, compared,
+    flamegraph, functions,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -71,12 +72,34 @@ pub(super) fn answer(
 ) -> Result<Vec<u8>, Failure> {
     let (began, flag) = (Instant::now(), Arc::clone(is_cancelled));
     let goes_on: GoesOn = Arc::new(move || !flag.load(Ordering::Relaxed) && began.elapsed() <= LIMIT);
+    settled(files, is_cancelled, &goes_on, |answer| answer.to(question, pairs))
+}
+
+/// The samples that pass both filters as a profile, of one event and strategy, which [`Facets`] chooses where the filter
+/// leaves them open; `None` if there are none. Also why files could not be read.
+///
+/// # Errors
+/// If there are too many stacks, or the store changes too fast.
+pub(crate) fn profile(
+    files: &Files,
+    filter: &Filter,
+    only: &fpprof_analysis::filter::Filter,
+) -> anyhow::Result<(Option<Profile>, Vec<String>)> {
+    let goes_on: GoesOn = Arc::new(|| true);
+    Ok(settled(files, &AtomicBool::new(false), &goes_on, |answer| answer.profile(filter, only))?)
+}
+
+/// The first answer for which no listed file was gone.
+fn settled<T>(
+    files: &Files,
+    is_cancelled: &AtomicBool,
+    goes_on: &GoesOn,
+    to: impl Fn(Answer<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut answers = (1..=MAX_TRIES).map(|n| {
         let (read, unread) = (BTreeSet::new(), BTreeSet::new());
         let is_last_try = n == MAX_TRIES;
-        let answer =
-            Answer { files, is_cancelled, goes_on: &goes_on, is_last_try, read, unread, unread_why: Vec::new() };
-        answer.to(question, pairs)
+        to(Answer { files, is_cancelled, goes_on, is_last_try, read, unread, unread_why: Vec::new() })
     });
     let is_settled = |answer: &Result<_, Failure>| !matches!(answer, Err(Failure::Changed));
     answers.find(is_settled).unwrap_or(Err(Failure::Changed))
@@ -119,6 +142,27 @@ impl Answer<'_> {
         let mut stacks = Stacks::new(asked.wanted(unit, tree, functions))?;
         self.add_side(&mut stacks, 0, &asked.filter, choice.as_ref())?;
         Ok((stacks, about(choice.as_ref(), unit)))
+    }
+
+    fn profile(
+        mut self,
+        filter: &Filter,
+        only: &fpprof_analysis::filter::Filter,
+    ) -> Result<(Option<Profile>, Vec<String>), Failure> {
+        let Some(choice) = self.choose(&Arc::new(filter.clone()))?.finish().choice else {
+            return Ok((None, self.unread_lines()));
+        };
+        let filter = filter.clone().with(Facet::Event, &choice.event).with(Facet::Strategy, &choice.strategy);
+        let mut profile = StoreProfile::new(choice, only.clone());
+        self.each(Table::Stacks, &Arc::new(filter), &StoreProfile::COLUMNS, true, |rows| profile.add(rows))?;
+        let profile = profile.finish();
+        Ok(((!profile.samples.is_empty()).then_some(profile), self.unread_lines()))
+    }
+
+    /// Why files could not be read, a line for each of the first.
+    fn unread_lines(self) -> Vec<String> {
+        let more = self.unread.len().saturating_sub(self.unread_why.len());
+        self.unread_why.into_iter().chain((more > 0).then(|| format!("{more} more files cannot be read"))).collect()
     }
 
     fn compare(mut self, asked: &Asked) -> Result<Vec<u8>, Failure> {

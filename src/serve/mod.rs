@@ -17,5 +17,7 @@ mod server;
 
 pub(crate) use access::AccessArgs;
 pub(crate) use address::{Listen, listen};
+pub(crate) use answers::profile;
 pub(crate) use files::Files;
+pub(crate) use parameters::filter;
 pub(crate) use server::run;

@@ -25,6 +25,14 @@ pub(super) enum More {
     Sides,
 }
 
+/// Parses the parameters of a filter alone, as pairs of names and values.
+///
+/// # Errors
+/// If one is invalid; the message names it and what is expected.
+pub(crate) fn filter(pairs: &[(String, String)]) -> Result<Filter, String> {
+    parse(pairs, More::Nothing).map(|asked| asked.filter)
+}
+
 /// Parses pairs of names and values.
 ///
 /// # Errors

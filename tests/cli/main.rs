@@ -3,6 +3,7 @@
 mod audit;
 mod audit_disassembly;
 mod emulated_cores;
+mod export_store;
 mod flags;
 mod imports;
 mod serve;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Checks that the message is one line from fpprof and has these words.
-fn assert_refused(ran: &crate::support::Ran, status: i32, words: &[&str]) {
+pub(crate) fn assert_refused(ran: &crate::support::Ran, status: i32, words: &[&str]) {
     assert_eq!(ran.status, status, "{ran:?}");
     for word in words {
         assert!(ran.stderr.contains(word), "`{word}` is not in: {}", ran.stderr);

@@ -35,6 +35,25 @@ fn stacks(folded: &str) -> BTreeMap<String, u64> {
     stacks
 }
 
+/// Check that the export of a store that holds a recording's table has the stacks of the recording.
+#[test]
+fn a_store_has_the_stacks_of_its_recordings() {
+    let store = tempfile::tempdir().expect("a directory");
+    let day = store.path().join("stacks/day=2026-11-26");
+    std::fs::create_dir_all(&day).expect("a directory");
+    std::fs::copy(exported("parquet"), day.join("120000.000000Z-any.parquet")).expect("a table");
+    for strategy in ["dwarf", "fp"] {
+        let of = |path: &Path| {
+            let run = ran(fpprof().arg("export").arg(path).args(["--strategy", strategy]));
+            assert_eq!(run.status, 0, "{}", run.stderr);
+            stacks(&run.stdout)
+        };
+        let (of_recording, of_store) = (of(recording()), of(store.path()));
+        assert!(of_recording.len() > 10, "{of_recording:?}");
+        assert_eq!(of_store, of_recording, "{strategy}");
+    }
+}
+
 /// Check that Go's pprof finds every sample, their CPU time, and as many complete stacks as the report.
 #[test]
 fn go_reads_pprof() {

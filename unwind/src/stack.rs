@@ -210,6 +210,17 @@ impl fmt::Display for StopReason {
 }
 
 impl StopReason {
+    /// The reason with this class and name, as [`Self::class`] and [`Self::name`] return them; `None` if there is none.
+    #[must_use]
+    pub fn from_names(class: &str, name: &str) -> Option<Self> {
+        let roots = Root::ALL.iter().map(|&root| Self::Complete(root));
+        let truncated = TruncatedReason::ALL.iter().map(|&reason| Self::Truncated(reason));
+        let broken = BrokenReason::ALL.iter().map(|&reason| Self::Broken(reason));
+        let no_stack = NoStackReason::ALL.iter().map(|&reason| Self::NoStack(reason));
+        let mut all = roots.chain(truncated).chain(broken).chain(no_stack);
+        all.find(|stop| (stop.class(), stop.name()) == (class, name))
+    }
+
     /// `complete`, `truncated`, `broken` or `no_stack`.
     #[must_use]
     pub const fn class(self) -> &'static str {

@@ -76,12 +76,10 @@ impl Encoder<'_> {
 
     fn comments(&mut self) -> Vec<i64> {
         let Profile { recorded: ProfileOrigin { recorder, kernel, arch, cpu_model, .. }, strategy, .. } = self.profile;
-        let comments = [
-            format!("recorded by {recorder}"),
-            format!("stacks unwound with {strategy}"),
-            format!("Linux {kernel} {arch}, {cpu_model}"),
-        ];
-        comments.iter().map(|comment| self.text(comment)).collect()
+        let comments = [format!("recorded by {recorder}"), format!("stacks unwound with {strategy}")];
+        // A store does not have these.
+        let machine = (!kernel.is_empty()).then(|| format!("Linux {kernel} {arch}, {cpu_model}"));
+        comments.into_iter().chain(machine).map(|comment| self.text(&comment)).collect()
     }
 
     /// The labels of each sample with these keys.
@@ -95,7 +93,8 @@ impl Encoder<'_> {
                     "process" => (thread?.process.as_str(), 0),
                     "thread" => (thread?.comm.as_str(), 0),
                     "pid" => ("", thread?.pid),
-                    "tid" => ("", thread?.tid),
+                    // 0 of a thread that a store does not have.
+                    "tid" => ("", Some(thread?.tid).filter(|&tid| tid > 0)?),
                     "stack" => (stop?.class(), 0),
                     "stack_end" => (stop?.name(), 0),
                     _ => return None,

@@ -1,8 +1,8 @@
-//! Computes answers from the tables of a store or of one recording, for `fpprof serve`.
+//! Computes answers from the tables of a store or of one recording, for `fpprof serve` and `fpprof export`.
 //!
 //! You provide open Parquet files of [`crate::parquet`], one after the other, and a [`Filter`]. In turn you get the
 //! rows that pass it; aggregates of rows; and from those, answers: [`Facets`] for the lists of choices, [`Stacks`] for
-//! flame graphs, functions and comparisons, [`Quality`] and [`Cost`] over time. [`merge()`] makes one table of several.
+//! flame graphs, functions and comparisons, [`Quality`] and [`Cost`] over time, [`StoreProfile`] for other tools. [`merge()`] makes one table of several.
 //! The caller finds the files, and decides
 //! what to do about unreadable ones.
 //!
@@ -21,6 +21,7 @@ mod functions;
 mod labels;
 mod merge;
 mod page;
+mod profile;
 mod quality;
 mod rows;
 mod series;
@@ -40,6 +41,7 @@ pub use flamegraph::{Flamegraph, Nodes, flamegraph};
 pub use functions::{FunctionCount, FunctionsAnswer, functions};
 pub use merge::{MergeError, merge};
 pub use page::{Page, page};
+pub use profile::{StoreProfile, folded};
 pub use quality::{Quality, QualityAnswer, StackCount, TickCount};
 pub use rows::{GoesOn, Rows, read};
 pub use stacks::{Stacks, Unit, Wanted};
