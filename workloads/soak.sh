@@ -95,8 +95,14 @@ while [ $minute -lt "$minutes" ]; do
         "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$store" | cut -f1)" |
         tee -a "$work/table"
 done
-awk '{ n++; x += $1; y += $2; xy += $1 * $2; xx += $1 * $1 }
-    END { if (n > 2) printf "memory: %.1f MB an hour, by least squares\n", (n * xy - x * y) / (n * xx - x * x) * 60 / 1000 }' "$work/table"
+# Caches fill up at first, so the second half is also shown by itself.
+awk 'function slope(first,   n, x, y, xy, xx, row) {
+        for (row = first; row <= NR; row++) { n++; x += row; y += rss[row]; xy += row * rss[row]; xx += row * row }
+        return (n * xy - x * y) / (n * xx - x * x) * 60 / 1000
+    }
+    { rss[NR] = $2 }
+    END { if (NR > 5) printf "memory, by least squares: %.1f MB an hour, %.1f in the second half\n", slope(1), slope(int(NR / 2) + 1) }' \
+    "$work/table"
 curl -s http://127.0.0.1:7475/metrics | awk '
     { name = $1; sub(/[{].*/, "", name); sum[name] += $2 }
     END {
