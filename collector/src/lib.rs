@@ -23,6 +23,7 @@
 //! events for each CPU (512 KiB with more than 16), and what the writer takes (see
 //! [`fpprof_recording::RecordingWriter`]).
 mod arch;
+mod backoff;
 mod bpf;
 mod cgroup;
 mod choice;

@@ -4,6 +4,7 @@
 //! open from when the process first has executable memory without a file, so that the table of a process that has ended
 //! is found in whatever container it ran. If that was too late, the table in our own `/tmp` is used.
 
+use crate::backoff::Backoff;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::proc::{BlockingCalls, Place, effective_uid, inner_pid, start_ticks};
 use crate::share::Shares;
@@ -24,11 +25,6 @@ const MAX_MAP_BYTES: u64 = 64 << 20;
 const MAX_TOTAL_BYTES: u64 = 256 << 20;
 /// Bytes of a table read at once. A table is refused at a longer line.
 const PIECE_BYTES: usize = 4 << 20;
-/// A table that has not grown in this many looks is left out of one look, one that has not grown in twice as many out of
-/// two looks, and so on: most processes with executable memory never write one.
-const LOOKS_IN_A_ROW: u32 = 4;
-/// The most looks in a row that a table is left out of.
-const MOST_LEFT_OUT: u32 = 7;
 
 /// Processes that run code without a file.
 #[derive(Debug)]
@@ -55,9 +51,8 @@ struct Table {
     /// Inode of the file last read, and the number of bytes read.
     read: (u64, u64),
     is_refused: bool,
-    /// Number of looks since it grew, and of looks until the next one.
-    unchanged: u32,
-    wait: u32,
+    /// Most processes with executable memory never write a table.
+    backoff: Backoff,
 }
 
 /// The `/tmp` of a process.
@@ -83,7 +78,7 @@ impl PerfMaps {
         let (directory, start_ticks) = (directory.map(Arc::new), start_ticks(pid));
         self.processes.insert(
             pid,
-            Table { place, directory, start_ticks, read: (0, 0), is_refused: false, unchanged: 0, wait: 0 },
+            Table { place, directory, start_ticks, read: (0, 0), is_refused: false, backoff: Backoff::default() },
         );
     }
 
@@ -98,8 +93,7 @@ impl PerfMaps {
     ) -> Vec<u32> {
         let mut ended = Vec::new();
         for (&pid, table) in &mut self.processes {
-            if table.wait > 0 && !is_last {
-                table.wait -= 1;
+            if !table.backoff.is_due() && !is_last {
                 continue;
             }
             let before = table.read;
@@ -120,8 +114,7 @@ impl PerfMaps {
                     emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
                 }),
             };
-            table.unchanged = if table.read == before { table.unchanged.saturating_add(1) } else { 0 };
-            table.wait = (table.unchanged / LOOKS_IN_A_ROW).min(MOST_LEFT_OUT);
+            table.backoff.looked(table.read != before);
         }
         for table in ended.iter().filter_map(|pid| self.processes.remove(pid)) {
             self.n_refused += u64::from(table.is_refused);
@@ -266,6 +259,7 @@ pub(crate) fn whole_lines(file: &File, from: u64) -> Option<(Vec<u8>, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backoff::MOST_LEFT_OUT;
     use crate::parse::ParseHere;
     use crate::test_support::code;
     use std::io::Write;
@@ -278,8 +272,7 @@ mod tests {
             start_ticks: None,
             read: (0, 0),
             is_refused: false,
-            unchanged: 0,
-            wait: 0,
+            backoff: Backoff::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The thread that looks for files that are gone.
 
+use crate::backoff::Backoff;
 use crate::jit_dumps::{EndedDump, JitDump, JitDumps};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
@@ -15,13 +16,10 @@ use std::thread::JoinHandle;
 
 /// The most bytes of all files copied into a recording, shared among users.
 const MAX_TOTAL_BYTES: u64 = 512 << 20;
-/// The most files whose paths are checked in every look. More are left out of one look more after each in which none was
-/// gone: most are there for as long as the machine runs.
+/// The most files whose paths are checked in every look. Of more, most are there for as long as the machine runs.
 const FILES_EACH_LOOK: usize = 16;
-/// The most looks in a row that they are left out of.
-const MOST_LEFT_OUT: u32 = 7;
-/// The most files whose paths are checked per look.
-const FILES_A_LOOK: usize = 16_384;
+/// The most files whose paths are checked per look, on average.
+const FILES_A_LOOK: usize = 2048;
 /// Files of one place that are checked in one call, so that it stays short.
 const FILES_A_CALL: usize = 256;
 
@@ -118,8 +116,7 @@ impl FileSaver {
             files: Vec::new(),
             tables: PerfMaps::default(),
             dumps: JitDumps::default(),
-            unchanged: 0,
-            wait: 0,
+            backoff: Backoff::default(),
             bytes: Shares::new(MAX_TOTAL_BYTES),
             n_lost: 0,
             n_silent: 0,
@@ -166,9 +163,8 @@ struct Work {
     files: Vec<Arc<WatchedFile>>,
     tables: PerfMaps,
     dumps: JitDumps,
-    /// Number of checks of files since one was gone, and of looks until the next check.
-    unchanged: u32,
-    wait: u32,
+    /// Leaves files out of looks.
+    backoff: Backoff,
     /// Bytes copied from files.
     bytes: Shares,
     /// Files that would be needed and could not be kept.
@@ -213,12 +209,11 @@ impl Work {
     /// Checks files, tables and dumps; none is left out of the last look.
     fn look(&mut self, is_last: bool) {
         let n_files = self.files.len();
-        if is_last || n_files <= FILES_EACH_LOOK || self.wait == 0 {
-            self.check(if is_last { n_files } else { n_files.min(FILES_A_LOOK) });
-            self.unchanged = if self.files.len() == n_files { self.unchanged.saturating_add(1) } else { 0 };
-            self.wait = self.unchanged.min(MOST_LEFT_OUT);
-        } else {
-            self.wait -= 1;
+        let is_due = self.backoff.is_due();
+        if is_last || is_due || n_files <= FILES_EACH_LOOK {
+            let looks = usize::try_from(self.backoff.left_out()).unwrap_or(0) + 1;
+            self.check(if is_last { n_files } else { n_files.min(looks * FILES_A_LOOK) });
+            self.backoff.looked(self.files.len() != n_files);
         }
         let Self { calls, emit, parser, .. } = self;
         let emit = &mut |module| _ = send_module(emit, module);

@@ -62,12 +62,13 @@ fn many_files_are_checked_in_turn() {
     let files: Vec<_> = (0..100).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
     let mut modules = modules(4096);
     files.iter().for_each(|file| modules.note(&mut code_of(file)));
-    std::fs::remove_file(files[50].path()).unwrap();
     let is_saved = |modules: &mut Modules| {
         modules.look();
         std::thread::yield_now();
         modules.ready().is_some()
     };
+    assert!((0..100).all(|_| !is_saved(&mut modules)));
+    std::fs::remove_file(files[50].path()).unwrap();
     while !is_saved(&mut modules) {}
     std::fs::remove_file(files[99].path()).unwrap();
     let mut saved = 0;

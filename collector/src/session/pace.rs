@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// second loses less than a second if it is killed.
 pub(crate) const FLUSH: Duration = Duration::from_millis(850);
 
-/// The same if flushes are requested.
+/// The same if flushes can be requested.
 const FLUSH_UNREQUESTED: Duration = Duration::from_secs(10);
 
 /// Whether written data must be flushed: on request, or after the time over which equal samples are written once.
