@@ -154,7 +154,9 @@ impl Feed {
         let mut blocks = self.0.lock();
         blocks.is_ready = blocks.is_over;
         self.0.flush.store(true, Ordering::Release);
-        let waited = self.0.changed.wait_timeout_while(blocks, FLUSH_LIMIT, |blocks| !blocks.is_ready);
+        // Before the first balance, samples alone are a flush, too.
+        let is_due = |blocks: &mut Blocks| !blocks.is_ready || (blocks.balance.is_none() && !blocks.is_over);
+        let waited = self.0.changed.wait_timeout_while(blocks, FLUSH_LIMIT, is_due);
         let mut blocks = waited.unwrap_or_else(PoisonError::into_inner).0;
         blocks.balance.is_some().then(|| blocks.take())
     }

@@ -174,18 +174,20 @@ fn parts_are_flushed_on_request() {
         writer.checkpoint(&checkpoint).expect("a checkpoint");
         writer.flush().expect("a flush");
     };
-    write(1);
-    assert_eq!(feed.take_flushed().expect("a balance").samples, 1);
     let flag = feed.flush_flag();
-    assert!(flag.swap(false, Ordering::AcqRel), "a flush was requested");
-    std::thread::scope(|scope| {
-        let taken = scope.spawn(|| feed.take_flushed().expect("a balance").samples);
-        while !flag.swap(false, Ordering::AcqRel) {
-            std::thread::yield_now();
-        }
-        write(2);
-        assert_eq!(taken.join().expect("a part"), 1);
-    });
+    // Also the first time, when there is no balance yet.
+    for recorded in 1..=3 {
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| feed.take_flushed().expect("a balance").samples);
+            while !flag.swap(false, Ordering::AcqRel) {
+                std::thread::yield_now();
+            }
+            write(recorded);
+            assert_eq!(taken.join().expect("a part"), 1);
+        });
+    }
+    assert_eq!(feed.take_flushed().expect("a balance").samples, 0);
+    assert!(flag.load(Ordering::Acquire), "a flush was requested");
 }
 
 /// Check that samples beyond the limit are left out and counted.
