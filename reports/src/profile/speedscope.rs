@@ -112,7 +112,9 @@ fn sampled(profile: &Profile, (thread, event): (u32, u32), samples: &[&ProfileSa
     let event = row(&profile.events, event);
     let is_time = event.is_some_and(|event| value_type(event).1 == NANOSECONDS);
     let mut name = row(&profile.threads, thread).map_or_else(String::new, |of| {
-        format!("{} ({}): {} ({})", visible(&of.process), of.pid, visible(&of.comm), of.tid)
+        // 0 of a thread that a store does not have.
+        let tid = if of.tid == 0 { String::new() } else { format!(" ({})", of.tid) };
+        format!("{} ({}): {}{tid}", visible(&of.process), of.pid, visible(&of.comm))
     });
     if let (Some(event), true) = (event, profile.events.len() > 1) {
         name = format!("{name}, {}", visible(&event.name));

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The most distinct stacks, threads, and pairs of both: some gigabytes.
 const MAX: usize = 2_000_000;
 /// User code whose module is in brackets. Any other such module is the kernel, or one of its modules.
-const USER_CODE: [&str; 5] = ["[jit]", "[vdso]", "[vsyscall]", "[heap]", "[stack]"];
+const USER_CODE: [&str; 5] = ["[jit]", "[vdso]", "[vsyscall]", "[uprobes]", "[stack]"];
 
 /// Adds up rows as a profile.
 ///
@@ -120,8 +120,10 @@ impl StoreProfile {
             return Err(StoreError::Column("modules"));
         }
         let (pids, samples, weights) = (rows.counts("pid")?, rows.counts("samples")?, rows.counts("weight")?);
-        let (names, files) = (functions.words.names().collect::<Vec<_>>(), modules.words.names().collect::<Vec<_>>());
+        let places: Vec<(usize, usize)> = functions.words.numbers().zip(modules.words.numbers()).collect();
         let labels = rows.labels()?;
+        // The functions of this batch by their places in its dictionaries: most rows share them.
+        let mut known = FxHashMap::default();
         let whose = processes.names().zip(threads.names()).zip(cgroups.names()).zip(pids);
         let sums = samples.into_iter().zip(weights);
         let stacks = functions.ranges().zip(classes.names().zip(ends.names()));
@@ -142,8 +144,15 @@ impl StoreProfile {
             let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
             let thread = (pid, process.to_owned(), thread.to_owned(), cgroup.to_owned(), labels);
             let stop = StopReason::from_names(end.0, end.1).ok_or(StoreError::Column("stack_end"))?;
-            let pairs = names.get(range.clone()).into_iter().flatten().zip(files.get(range).into_iter().flatten());
-            let frames = pairs.map(|(&name, &file)| self.functions.number((name.to_owned(), file.to_owned())));
+            let frames = places.get(range).into_iter().flatten().map(|&place| {
+                if let Some(&known) = known.get(&place) {
+                    return Ok(known);
+                }
+                let function = (functions.words.value(place.0).to_owned(), modules.words.value(place.1).to_owned());
+                let number = self.functions.number(function)?;
+                known.insert(place, number);
+                Ok::<u32, StoreError>(number)
+            });
             let frames = frames.collect::<Result<_, _>>()?;
             let key = (self.threads.number(thread)?, self.stacks.number((frames, stop))?);
             if self.sums.len() >= MAX && !self.sums.contains_key(&key) {
@@ -193,7 +202,7 @@ impl StoreProfile {
         let hosts: Vec<String> = self.hosts.into_iter().collect();
         Profile {
             recorded: ProfileOrigin {
-                recorder: "fpprof agent".to_owned(),
+                recorder: "fpprof".to_owned(),
                 start_ns: 0,
                 start_unix_ns: start_us.saturating_mul(1000),
                 host: hosts.join(", "),
@@ -229,12 +238,8 @@ fn frame(name: String, module: String, modules: &mut Numbered<String>) -> Profil
 #[must_use]
 pub fn folded(profile: &Profile) -> Folded {
     let labels = profile.frames.iter().map(|frame| {
-        let Function { name, module, .. } = frame.functions.first().cloned().unwrap_or_else(|| Function {
-            name: String::new(),
-            module: String::new(),
-            line: None,
-        });
-        FrameLabel { name, module, origin: frame.origin }
+        let text = |of: fn(&Function) -> &String| frame.functions.first().map(of).cloned().unwrap_or_default();
+        FrameLabel { name: text(|it| &it.name), module: text(|it| &it.module), origin: frame.origin }
     });
     let stacks = profile.samples.iter().filter_map(|sample| {
         let (thread, stack) = (row(&profile.threads, sample.thread)?, row(&profile.stacks, sample.stack)?);
