@@ -70,7 +70,7 @@ metric() { # NAME: over all labels
 agent=$!
 pids="$pids $agent"
 sleep 30
-printf '%8s %8s %6s %8s %10s %10s %10s %9s\n' minute 'rss kB' files threads recorded stored discarded 'store kB'
+printf '%8s %9s %6s %8s %10s %10s %10s %9s\n' minute 'memory kB' files threads recorded stored discarded 'store kB'
 minute=0
 while [ $minute -lt "$minutes" ]; do
     minute=$((minute + 1))
@@ -84,23 +84,24 @@ while [ $minute -lt "$minutes" ]; do
     elif [ $((minute % 10)) = 9 ]; then
         rm -f "$work/disk/fill"
     fi
-    rss=0
+    # Of all its processes; they share the program's pages, which are counted once.
+    memory=0
     for pid in $agent $(pgrep -P $agent); do
-        own=$(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status" 2>/dev/null || echo 0)
-        rss=$((rss + ${own:-0}))
+        own=$(awk '/^Pss:/ { print $2 }' "/proc/$pid/smaps_rollup" 2>/dev/null || echo 0)
+        memory=$((memory + ${own:-0}))
     done
     files=$(find "/proc/$agent/fd" -type l | wc -l)
     threads=$(find "/proc/$agent/task" -maxdepth 1 -mindepth 1 | wc -l)
-    printf '%8s %8s %6s %8s %10s %10s %10s %9s\n' $minute "$rss" "$files" "$threads" "$(metric fpprof_samples_recorded_total)" \
+    printf '%8s %9s %6s %8s %10s %10s %10s %9s\n' $minute "$memory" "$files" "$threads" "$(metric fpprof_samples_recorded_total)" \
         "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$store" | cut -f1)" |
         tee -a "$work/table"
 done
 # Caches fill up at first, so the second half is also shown by itself.
 awk 'function slope(first,   n, x, y, xy, xx, row) {
-        for (row = first; row <= NR; row++) { n++; x += row; y += rss[row]; xy += row * rss[row]; xx += row * row }
+        for (row = first; row <= NR; row++) { n++; x += row; y += kb[row]; xy += row * kb[row]; xx += row * row }
         return (n * xy - x * y) / (n * xx - x * x) * 60 / 1000
     }
-    { rss[NR] = $2 }
+    { kb[NR] = $2 }
     END { if (NR > 5) printf "memory, by least squares: %.1f MB an hour, %.1f in the second half\n", slope(1), slope(int(NR / 2) + 1) }' \
     "$work/table"
 curl -s http://127.0.0.1:7475/metrics | awk '
@@ -111,6 +112,8 @@ curl -s http://127.0.0.1:7475/metrics | awk '
         print "fired", sum["fpprof_ticks_fired_total"] ", recorded + lost + skipped + dropped + unread", rest
         exit sum["fpprof_ticks_fired_total"] != rest
     }' || { echo "soak: ticks are unaccounted for" >&2; exit 1; }
+stopped=$(date +%s%3N)
 kill -TERM $agent
 wait $agent || { echo "soak: the agent failed: $(cat "$work/log")" >&2; exit 1; }
+echo "stopped in $(($(date +%s%3N) - stopped)) ms"
 cat "$work/log"

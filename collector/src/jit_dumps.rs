@@ -94,6 +94,11 @@ impl JitDump {
 }
 
 impl JitDumps {
+    /// Lets users have as many bytes taken again as in a new recording.
+    pub(crate) fn renew(&mut self) {
+        self.bytes = Shares::new(MAX_TOTAL_BYTES);
+    }
+
     /// Starts taking from a dump.
     pub(crate) fn add(&mut self, dump: JitDump) {
         self.dumps.push(dump);

@@ -21,7 +21,7 @@ use fpprof_recording::model::{BuildId, FileIdentity, Mmap};
 pub(crate) use reduce::without_data;
 use rustc_hash::{FxHashMap, FxHashSet};
 pub(crate) use saver::Omitted;
-use saver::{Done, FileSaver, Job, WatchedFile};
+use saver::{Done, FileSaver, Job, RENEWED_AFTER, WatchedFile};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
@@ -80,11 +80,14 @@ fn dump_key(pid: u32, identity: &FileIdentity) -> (u32, FileKey) {
 }
 
 impl Modules {
-    /// Keeps at most half of this process's limit of `open_files` open.
+    /// Keeps at most half of this process's limit of `open_files` open. A recording that is taken in parts may never end, so
+    /// its limits of bytes are for some minutes each.
     ///
     /// # Errors
     /// If the saver thread cannot be started.
-    pub(crate) fn new(open_files: u64, parser: &Arc<dyn FileParser>) -> Result<Self, Error> {
+    pub(crate) fn new(open_files: u64, parser: &Arc<dyn FileParser>, is_taken_in_parts: bool) -> Result<Self, Error> {
+        let renewed_after = is_taken_in_parts.then_some(RENEWED_AFTER);
+        let saver = FileSaver::start(Arc::clone(parser), renewed_after).map_err(Error::system("starting a thread"))?;
         Ok(Self {
             files: FxHashMap::default(),
             deleted: VecDeque::new(),
@@ -101,7 +104,7 @@ impl Modules {
             kernel: KernelSymbols::default(),
             parser: Arc::clone(parser),
             calls: BlockingCalls::default(),
-            saver: FileSaver::start(Arc::clone(parser)).map_err(Error::system("starting a thread"))?,
+            saver,
         })
     }
 
@@ -241,18 +244,18 @@ impl Modules {
         }
     }
 
-    /// The next module for the recording, if one is ready.
-    pub(crate) fn ready(&self) -> Option<PackedModule> {
+    /// The modules for the recording that are ready.
+    pub(crate) fn ready(&self) -> Vec<PackedModule> {
         self.saver.ready()
     }
 
-    /// Emits the names of kernel functions, and every file that is no longer at its path and not in the recording yet;
-    /// returns how many could not be kept.
-    pub(crate) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> Omitted {
+    /// Emits the names of kernel functions, and every file that is no longer at its path and not in the recording yet,
+    /// as far as `limit` allows; returns how many could not be kept.
+    pub(crate) fn finish(&mut self, limit: Option<Duration>, emit: impl FnMut(PackedModule)) -> Omitted {
         if let Some(names) = std::mem::take(&mut self.kernel).finish() {
             self.saver.send(Job::Bytes(names));
         }
-        let found = self.saver.finish(emit);
+        let found = self.saver.finish(limit, emit);
         let Omitted { files_over, tables_over, .. } = self.n_over;
         Omitted { files_over, tables_over, slow: self.calls.n_left_out(), ..found }
     }

@@ -73,6 +73,11 @@ pub(crate) fn is_code_of_no_file(mmap: &Mmap) -> bool {
 }
 
 impl PerfMaps {
+    /// Lets users have as many bytes taken again as in a new recording.
+    pub(crate) fn renew(&mut self) {
+        self.bytes = Shares::new(MAX_TOTAL_BYTES);
+    }
+
     /// Starts looking for the table of a process.
     pub(crate) fn add(&mut self, pid: u32, place: Place, directory: Option<Directory>) {
         let (directory, start_ticks) = (directory.map(Arc::new), start_ticks(pid));

@@ -54,9 +54,13 @@ pub struct Request {
     /// Write equal samples once with their number, if they are not further apart than this; the recording is also
     /// flushed no more often. Only modes that do not copy each stack have equal samples.
     pub aggregate: Option<Duration>,
-    /// Set to true to have the recording flushed at the next read of the rings, which sets it back; it is then also
-    /// flushed by itself, but only each ten seconds. `None`: flushed each second.
+    /// For a recording that is taken in parts: set to true to have it flushed at the next read of the rings, which sets it
+    /// back. It is also flushed by itself, but only each ten seconds, and as it may never end, what it may have of deleted
+    /// files and compiled code is for ten minutes each. `None`: flushed each second.
     pub flush: Option<Arc<AtomicBool>>,
+    /// How long files that are gone are still copied into the recording after sampling has ended; those left are
+    /// counted ([`Note::FilesNotKept`](crate::Note::FilesNotKept)). `None`: until all are.
+    pub save_limit: Option<Duration>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,
     /// Another process to leave out likewise: one that works for this one.
@@ -107,6 +111,7 @@ impl Request {
             encoder_threads: None,
             aggregate: None,
             flush: None,
+            save_limit: None,
             exclude_self: true,
             worker_pid: None,
             parser: Arc::new(ParseHere),

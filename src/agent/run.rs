@@ -200,7 +200,7 @@ impl Agent<'_> {
         };
         let ended = session.end();
         self.ended = Some(Instant::now());
-        let (feed, _) = ended?;
+        let feed = ended?;
         if let Some(part) = feed.take() {
             self.close(part, &interval, &mut counting);
         }

@@ -17,6 +17,10 @@ use std::fs::File;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the end of a recording waits for copies of deleted files: the agent ends within two seconds.
+const SAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A running recording.
 pub(super) struct Session {
@@ -44,6 +48,7 @@ impl Session {
         let (sink, feed) = live::pair(None::<File>);
         let request = Request {
             flush: Some(feed.flush_flag()),
+            save_limit: Some(SAVE_LIMIT),
             sampling: Sampling::FrequencyHz(effort.rate),
             mode: effort.mode,
             parser: Arc::clone(&parser),
@@ -72,14 +77,17 @@ impl Session {
         Arc::clone(&self.parser)
     }
 
-    /// Ends the recording; its last samples are then in the feed.
+    /// Ends the recording and prints what it says about itself; its last samples are then in the feed.
     ///
     /// # Errors
     /// If recording failed.
-    pub(super) fn end(self) -> anyhow::Result<(Feed, Outcome)> {
+    pub(super) fn end(self) -> anyhow::Result<Feed> {
         self.stop.stop(nix::libc::SIGTERM);
         let outcome = self.recorder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok((self.feed, outcome))
+        for note in &outcome.notes {
+            print_message(&format!("fpprof: {note}"));
+        }
+        Ok(self.feed)
     }
 }
 

@@ -10,18 +10,24 @@ use fpprof_recording::PackedModule;
 use fpprof_recording::model::{FileIdentity, ModuleBytes};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// The most bytes of all files copied into a recording, shared among users.
+/// The most bytes of all files copied into a recording, shared among users. In one that is taken in parts, which may never
+/// end, they are available again after [`RENEWED_AFTER`].
 const MAX_TOTAL_BYTES: u64 = 512 << 20;
+/// When a recording that is taken in parts may have as many bytes of files, tables and dumps again.
+pub(super) const RENEWED_AFTER: Duration = Duration::from_secs(600);
 /// The most files whose paths are checked in every look. Of more, most are there for as long as the machine runs.
 const FILES_EACH_LOOK: usize = 16;
 /// The most files whose paths are checked per look, on average.
 const FILES_A_LOOK: usize = 2048;
 /// Files of one place that are checked in one call, so that it stays short.
 const FILES_A_CALL: usize = 256;
+/// Bytes of files, before they are packed, that make a batch for the reader.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Number of things whose bytes would be needed and are not in the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,19 +103,23 @@ enum FileState {
 #[derive(Debug)]
 pub(super) struct FileSaver {
     jobs: Option<Sender<Job>>,
-    /// Holds one module while the next is prepared; then the saver waits.
-    ready: Receiver<PackedModule>,
+    /// Holds one batch while the next is prepared; then the saver waits.
+    ready: Receiver<Vec<PackedModule>>,
+    /// When the saver stops copying files, once it is known.
+    deadline: Arc<OnceLock<Instant>>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<Omitted>>,
 }
 
 impl FileSaver {
-    pub(super) fn start(parser: Arc<dyn FileParser>) -> io::Result<Self> {
+    pub(super) fn start(parser: Arc<dyn FileParser>, renewed_after: Option<Duration>) -> io::Result<Self> {
         let (jobs, to_do) = channel();
-        let (emit, ready) = sync_channel(1);
+        let (pass_on, ready) = sync_channel(1);
         let (tell_done, done) = channel();
+        let deadline = Arc::new(OnceLock::new());
         let work = Work {
-            emit,
+            outbox: Outbox { batch: Vec::new(), bytes: 0, ready: pass_on },
+            deadline: Arc::clone(&deadline),
             done: tell_done,
             parser,
             calls: BlockingCalls::default(),
@@ -118,11 +128,13 @@ impl FileSaver {
             dumps: JitDumps::default(),
             backoff: Backoff::default(),
             bytes: Shares::new(MAX_TOTAL_BYTES),
+            renewed_after,
+            renewed: Instant::now(),
             n_lost: 0,
             n_silent: 0,
         };
         let thread = std::thread::Builder::new().name("fpprof-files".to_owned()).spawn(move || work.run(&to_do))?;
-        Ok(Self { jobs: Some(jobs), ready, done, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), ready, deadline, done, thread: Some(thread) })
     }
 
     pub(super) fn send(&self, job: Job) {
@@ -132,8 +144,8 @@ impl FileSaver {
         }
     }
 
-    pub(super) fn ready(&self) -> Option<PackedModule> {
-        self.ready.try_recv().ok()
+    pub(super) fn ready(&self) -> Vec<PackedModule> {
+        self.ready.try_recv().unwrap_or_default()
     }
 
     /// What the saver finished with since the last call.
@@ -141,10 +153,13 @@ impl FileSaver {
         self.done.try_iter()
     }
 
-    /// Has the saver look for the last time, and ends it.
-    pub(super) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> Omitted {
+    /// Has the saver look for the last time, and ends it. Files that are still to be copied after `limit` are lost.
+    pub(super) fn finish(&mut self, limit: Option<Duration>, emit: impl FnMut(PackedModule)) -> Omitted {
+        if let Some(deadline) = limit.and_then(|limit| Instant::now().checked_add(limit)) {
+            self.deadline.get_or_init(|| deadline);
+        }
         self.jobs = None;
-        self.ready.iter().for_each(emit);
+        self.ready.iter().flatten().for_each(emit);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(not_kept)) => not_kept,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -153,9 +168,43 @@ impl FileSaver {
     }
 }
 
+/// Modules on their way to the reader. It takes a whole batch each time it reads the rings, as an update of the system
+/// replaces many files together.
+struct Outbox {
+    batch: Vec<PackedModule>,
+    /// Bytes of the batch before they were packed.
+    bytes: usize,
+    ready: SyncSender<Vec<PackedModule>>,
+}
+
+impl Outbox {
+    /// Adds a module; returns whether the recording's format can hold it.
+    fn add(&mut self, module: ModuleBytes) -> bool {
+        let bytes = module.bytes.len();
+        let Ok(packed) = PackedModule::new(module) else { return false };
+        self.batch.push(packed);
+        self.bytes += bytes;
+        if self.bytes >= BATCH_BYTES {
+            self.pass_on();
+        }
+        true
+    }
+
+    /// Waits until the reader has taken the batch before.
+    fn pass_on(&mut self) {
+        self.bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        if !batch.is_empty() {
+            // If the recording is abandoned, nobody receives this.
+            let _ = self.ready.send(batch);
+        }
+    }
+}
+
 /// State of the saver thread.
 struct Work {
-    emit: SyncSender<PackedModule>,
+    outbox: Outbox,
+    deadline: Arc<OnceLock<Instant>>,
     done: Sender<Done>,
     parser: Arc<dyn FileParser>,
     calls: BlockingCalls,
@@ -167,6 +216,9 @@ struct Work {
     backoff: Backoff,
     /// Bytes copied from files.
     bytes: Shares,
+    /// When users may have as many bytes copied again; `None` is never.
+    renewed_after: Option<Duration>,
+    renewed: Instant,
     /// Files that would be needed and could not be kept.
     n_lost: u64,
     /// Files whose state was unknown at the last look.
@@ -184,8 +236,10 @@ impl Work {
             if looks {
                 self.look(false);
             }
+            self.outbox.pass_on();
         }
         self.look(true);
+        self.outbox.pass_on();
         self.n_lost += self.n_silent;
         let dumps = self.dumps.untaken();
         Omitted {
@@ -196,18 +250,34 @@ impl Work {
         }
     }
 
+    /// Lets users have as many bytes copied as in a new recording, if it is time.
+    fn renew(&mut self) {
+        if self.renewed_after.is_some_and(|after| self.renewed.elapsed() >= after) {
+            self.renewed = Instant::now();
+            self.bytes = Shares::new(MAX_TOTAL_BYTES);
+            self.tables.renew();
+            self.dumps.renew();
+        }
+    }
+
     fn take(&mut self, job: Job) {
+        self.renew();
         match job {
             Job::File(file) => self.look_at(file.place, &[Arc::new(file)]),
             Job::Table(pid, place, directory) => self.tables.add(pid, place, directory),
             Job::Dump(dump) => self.dumps.add(dump),
-            Job::Bytes(module) => _ = send_module(&self.emit, module),
+            Job::Bytes(module) => _ = self.outbox.add(module),
             Job::Look => {}
         }
     }
 
-    /// Checks files, tables and dumps; none is left out of the last look.
+    /// Checks tables, dumps and files; none is left out of the last look.
     fn look(&mut self, is_last: bool) {
+        let Self { calls, outbox, parser, .. } = self;
+        let emit = &mut |module| _ = outbox.add(module);
+        let tables = self.tables.look(is_last, calls, parser.as_ref(), emit).into_iter().map(|pid| Done::Table { pid });
+        let dumps = self.dumps.look(parser.as_ref(), emit).into_iter().map(Done::Dump);
+        tables.chain(dumps).for_each(|done| send(&self.done, done));
         let n_files = self.files.len();
         let is_due = self.backoff.is_due();
         if is_last || is_due || n_files <= FILES_EACH_LOOK {
@@ -215,11 +285,6 @@ impl Work {
             self.check(if is_last { n_files } else { n_files.min(looks * FILES_A_LOOK) });
             self.backoff.looked(self.files.len() != n_files);
         }
-        let Self { calls, emit, parser, .. } = self;
-        let emit = &mut |module| _ = send_module(emit, module);
-        let tables = self.tables.look(is_last, calls, parser.as_ref(), emit).into_iter().map(|pid| Done::Table { pid });
-        let dumps = self.dumps.look(parser.as_ref(), emit).into_iter().map(Done::Dump);
-        tables.chain(dumps).for_each(|done| send(&self.done, done));
     }
 
     /// Checks the state of some files; those checked move to the back of the queue.
@@ -254,6 +319,9 @@ impl Work {
     }
 
     fn save(&mut self, file: &WatchedFile) {
+        if self.deadline.get().is_some_and(|&deadline| Instant::now() >= deadline) {
+            return self.n_lost += 1;
+        }
         let room = MAX_PARSED_BYTES.min(self.bytes.left(file.place.user()));
         let opened = file.opened.as_ref().filter(|opened| opened.bytes <= room);
         let parsed = opened
@@ -263,17 +331,11 @@ impl Work {
         let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
         self.bytes.take(file.place.user(), bytes.len() as u64);
         let module = ModuleBytes { path: file.path.clone(), identity: file.identity, bytes };
-        self.n_lost += u64::from(!send_module(&self.emit, module));
+        self.n_lost += u64::from(!self.outbox.add(module));
     }
 }
 
 fn send(done: &Sender<Done>, what: Done) {
     // If the recording is abandoned, nobody receives this.
     let _ = done.send(what);
-}
-
-/// Waits until the previous module was taken. Returns whether the recording's format can hold this one.
-fn send_module(emit: &SyncSender<PackedModule>, module: ModuleBytes) -> bool {
-    // If the recording is abandoned, nobody receives this.
-    PackedModule::new(module).map(|packed| emit.send(packed)).is_ok()
 }

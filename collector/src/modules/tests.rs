@@ -4,11 +4,11 @@ use super::*;
 use crate::parse::ParseHere;
 use crate::perf_maps::own_uid;
 use crate::test_support::{code, identity};
-use fpprof_recording::model::FileIdentity;
+use fpprof_recording::model::{FileIdentity, ModuleBytes};
 
 fn modules(open_files: u64) -> Modules {
     let parser: Arc<dyn FileParser> = Arc::new(ParseHere);
-    Modules::new(open_files, &parser).unwrap()
+    Modules::new(open_files, &parser, false).unwrap()
 }
 
 /// A code mapping of the file in this process.
@@ -25,7 +25,7 @@ fn files_that_are_too_many_are_counted() {
     for file in files.iter().chain(&files) {
         modules.note(&mut code_of(file));
     }
-    assert_eq!(modules.finish(drop), Omitted { files_over: 1, ..Omitted::default() });
+    assert_eq!(modules.finish(None, drop), Omitted { files_over: 1, ..Omitted::default() });
 }
 
 /// Check that deleted files, however many, take no room from later ones, and are forgotten.
@@ -41,12 +41,12 @@ fn deleted_files_make_room() {
         std::fs::remove_file(file.path()).unwrap();
         modules.look();
         while modules.shares.open.left(own_uid()) == 1 {
-            packed += u64::from(modules.ready().is_some());
+            packed += modules.ready().len();
             modules.give_back_done();
             std::thread::yield_now();
         }
     }
-    modules.finish(|_| packed += 1);
+    modules.finish(None, |_| packed += 1);
     assert_eq!((packed, modules.n_over.files_over), (20, 0));
     assert_eq!((modules.files.len(), modules.deleted.len()), (20, 20));
     modules.forget_deleted(Instant::now());
@@ -65,14 +65,14 @@ fn many_files_are_checked_in_turn() {
     let is_saved = |modules: &mut Modules| {
         modules.look();
         std::thread::yield_now();
-        modules.ready().is_some()
+        !modules.ready().is_empty()
     };
     assert!((0..100).all(|_| !is_saved(&mut modules)));
     std::fs::remove_file(files[50].path()).unwrap();
     while !is_saved(&mut modules) {}
     std::fs::remove_file(files[99].path()).unwrap();
     let mut saved = 0;
-    assert_eq!(modules.finish(|_| saved += 1), Omitted::default());
+    assert_eq!(modules.finish(None, |_| saved += 1), Omitted::default());
     assert_eq!(saved, 1);
 }
 
@@ -95,5 +95,60 @@ fn tables_that_are_too_many_are_counted() {
     let before = modules.n_over.tables_over;
     note(&mut modules, first + n + 1);
     assert_eq!(modules.n_over.tables_over, before);
-    assert_eq!(modules.finish(drop).tables_over, before);
+    assert_eq!(modules.finish(None, drop).tables_over, before);
+}
+
+/// Check that files that are deleted together are passed on together, and that after the limit those left are counted.
+#[test]
+fn many_deleted_files_are_passed_on_together() {
+    let deleted = || {
+        let files: Vec<_> = (0..300).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
+        let mut modules = modules(4096);
+        files.iter().for_each(|file| modules.note(&mut code_of(file)));
+        let marker = ModuleBytes { path: Vec::new(), identity: FileIdentity::default(), bytes: Vec::new() };
+        modules.saver.send(Job::Bytes(marker));
+        while modules.ready().is_empty() {
+            std::thread::yield_now();
+        }
+        modules
+    };
+    let mut copied = deleted();
+    let batch = loop {
+        copied.look();
+        std::thread::yield_now();
+        let batch = copied.ready().len();
+        if batch > 0 {
+            break batch;
+        }
+    };
+    assert_eq!((batch, copied.finish(None, drop)), (300, Omitted::default()));
+    let files = 300;
+    assert_eq!(deleted().finish(Some(Duration::ZERO), drop), Omitted { files, ..Omitted::default() });
+}
+
+/// Check that files beyond the limit of bytes are lost, and that none are once users may have as many bytes again.
+#[test]
+fn limits_of_bytes_are_renewed() {
+    let lost = |renewed_after| {
+        let parser: Arc<dyn FileParser> = Arc::new(ParseHere);
+        let mut modules = modules(4096);
+        modules.saver = FileSaver::start(parser, renewed_after).unwrap();
+        for _ in 0..8 {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::copy("/bin/true", file.path()).unwrap();
+            file.as_file().set_len(40 << 20).unwrap();
+            modules.note(&mut code_of(&file));
+            drop(file);
+            // The next file may have the same inode.
+            modules.files.clear();
+            modules.look();
+            while !modules.saver.done().any(|done| matches!(done, Done::File { .. })) {
+                modules.ready();
+                std::thread::yield_now();
+            }
+        }
+        modules.finish(None, drop).files
+    };
+    assert!(lost(None) > 0);
+    assert_eq!(lost(Some(Duration::ZERO)), 0);
 }

@@ -18,6 +18,7 @@ use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, S
 use perf_event_open_sys::bindings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::time::Duration;
 
 /// Reads all rings, merges them by time, and writes the recording.
 pub(super) struct Reader<W> {
@@ -149,7 +150,7 @@ impl<W: Write> Reader<W> {
         self.groups.forget_ended(|pid| tracker.knows(pid));
         self.stack_ends.forget_ended(|pid| tracker.knows(pid));
         self.dumpable.forget_ended(|pid| tracker.knows(pid));
-        if let Some(module) = self.modules.ready() {
+        for module in self.modules.ready() {
             note(&mut self.write_failed, self.writer.module(module));
         }
     }
@@ -245,9 +246,9 @@ impl<W: Write> Reader<W> {
     }
 
     /// Writes all files that will be gone; returns what could not be kept.
-    pub(super) fn finish_modules(&mut self) -> Omitted {
+    pub(super) fn finish_modules(&mut self, limit: Option<Duration>) -> Omitted {
         let (writer, write_failed) = (&mut self.writer, &mut self.write_failed);
-        self.modules.finish(|module| note(write_failed, writer.module(module)))
+        self.modules.finish(limit, |module| note(write_failed, writer.module(module)))
     }
 
     /// Flushes everything written so far.

@@ -73,7 +73,7 @@ pub(crate) fn record<W: Write>(
         reader: Reader::new(
             writer,
             events,
-            Modules::new(open_files.limit(), &request.parser)?,
+            Modules::new(open_files.limit(), &request.parser, request.flush.is_some())?,
             Groups::new(request),
             options(request, &plan),
         ),
@@ -256,7 +256,7 @@ impl<W: Write> Session<'_, W> {
         self.reader.events.sideband.count_lost();
         self.reader.read(u64::MAX);
         self.reader.close_balance(stopped_ns);
-        let not_kept = self.reader.finish_modules();
+        let not_kept = self.reader.finish_modules(self.request.save_limit);
         self.reader.flush();
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
         let mut end = End {

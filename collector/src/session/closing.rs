@@ -60,7 +60,7 @@ impl<W: Write> Session<'_, W> {
         self.note_nested(stopped_ns);
         let open: Vec<_> = self.reader.sideband.throttled_now(stopped_ns).collect();
         open.iter().for_each(|throttled| self.write_throttled(throttled));
-        let not_kept = self.reader.finish_modules();
+        let not_kept = self.reader.finish_modules(self.request.save_limit);
         self.reader.flush();
         let own_cost = self.own_cost(before, &at_stop, has_statistics)?;
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());

@@ -22,6 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Write;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Reads all rings, merges them by time, and writes the recording.
 pub(super) struct Reader<W> {
@@ -281,17 +282,17 @@ impl<W: Write> Reader<W> {
         self.keep(event);
     }
 
-    /// Writes one module that is no longer at its path, if one is ready.
+    /// Writes modules that are no longer at their paths, as far as they are ready.
     fn write_modules(&mut self) {
-        if let Some(module) = self.modules.ready() {
+        for module in self.modules.ready() {
             note(&mut self.write_failed, self.writer.module(module));
         }
     }
 
     /// Writes all files that will be gone; returns what could not be kept.
-    pub(super) fn finish_modules(&mut self) -> Omitted {
+    pub(super) fn finish_modules(&mut self, limit: Option<Duration>) -> Omitted {
         let (writer, write_failed) = (&mut self.writer, &mut self.write_failed);
-        self.modules.finish(|module| note(write_failed, writer.module(module)))
+        self.modules.finish(limit, |module| note(write_failed, writer.module(module)))
     }
 
     /// Flushes everything written so far.
