@@ -1,6 +1,6 @@
 //! Opens and analyses a recording: shared by all subcommands that read one.
 
-use crate::debuginfod::{self, local_files};
+use crate::debuginfod::{self, Fetcher, local_files};
 use crate::exit::Usage;
 use crate::output::print_message;
 use crate::unwinding::Unwinding;
@@ -212,13 +212,17 @@ impl Source {
             Some(root) => local_files().with_root(root).from_another_machine(),
             None => local_files(),
         });
-        if self.debuginfod { modules.with_debuginfod() } else { modules }
+        modules.with_debuginfod(self.fetcher())
     }
 
     /// The files that the worker may open under these strategies, and the `outputs` it may write.
     pub(crate) fn files<'a>(&'a self, outputs: impl IntoIterator<Item = &'a Path>, strategies: &[Strategy]) -> Files {
         let reads = strategies.iter().any(|strategy| matches!(strategy, Strategy::Elfutils | Strategy::Libunwind));
-        Files { reads, debuginfod: self.debuginfod, ..Files::new([self.file.as_path()], outputs) }
+        Files { reads, debuginfod: self.fetcher(), ..Files::new([self.file.as_path()], outputs) }
+    }
+
+    fn fetcher(&self) -> Option<Fetcher> {
+        self.debuginfod.then(Fetcher::of_environment).flatten()
     }
 
     /// Opens the recording.

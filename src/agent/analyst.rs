@@ -8,6 +8,7 @@
 use super::compaction::Outcome;
 use super::config::Protocol;
 use super::labels::{self, LabelRule, LeftOut};
+use crate::debuginfod::{Background, Fetcher};
 use crate::live::Part;
 use crate::worker::{self, Files, KernelNames, Modules, cpu_time, is_privileged};
 use anyhow::{Context as _, bail, ensure};
@@ -32,6 +33,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,11 +57,13 @@ const MAX_REQUESTS: usize = 1000;
 /// What the process does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Task {
-    Analyse(Span),
-    /// Merges as many tables.
-    Merge {
-        tables: usize,
+    Analyse {
+        span: Span,
+        /// The directory of fetched debug information.
+        debug_files: Option<PathBuf>,
     },
+    /// Merges as many tables.
+    Merge { tables: usize },
 }
 
 /// A merged table; empty if one of its sources cannot be read, with the reason.
@@ -139,6 +143,8 @@ pub(super) struct StackCount {
 /// Analyses one interval at a time.
 #[derive(Debug, Default)]
 pub(super) struct Analyst {
+    /// Fetches missing debug information for later intervals.
+    pub(super) debuginfod: Option<Arc<Background>>,
     kernel_names: Arc<KernelNames>,
     /// CPU time of the processes that have ended, nanoseconds.
     cpu_ns: Arc<AtomicU64>,
@@ -164,14 +170,20 @@ impl Analyst {
     /// # Errors
     /// If the process crashes or takes too long, or the previous one has not ended yet.
     pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<Output> {
+        let debug_files = self.debuginfod.as_ref().map(|debuginfod| debuginfod.cache().to_owned());
         if !is_privileged() {
-            return of_recording(part.into_bytes(), &span);
+            let modules = modules(debug_files).with_debuginfod(self.fetcher());
+            return of_recording(part.into_bytes(), &span, &modules);
         }
-        let mut input = first_part(&Task::Analyse(span))?;
+        let mut input = first_part(&Task::Analyse { span, debug_files })?;
         part.write(&mut input)?;
         drop(part);
         input.rewind()?;
         read_output(self.written(vec![input], LIMIT)?)
+    }
+
+    fn fetcher(&self) -> Option<Fetcher> {
+        self.debuginfod.clone().map(Fetcher::Background)
     }
 
     /// Merges tables, in order; returns the bytes of one with the rows of all.
@@ -219,7 +231,8 @@ impl Analyst {
         }
         let (sender, receiver) = channel();
         let cpu_ns = Arc::clone(&self.cpu_ns);
-        let files = Files { kernel_names: Some(Arc::clone(&self.kernel_names)), ..Files::default() };
+        let kernel_names = Some(Arc::clone(&self.kernel_names));
+        let files = Files { kernel_names, debuginfod: self.fetcher(), ..Files::default() };
         std::thread::Builder::new().name("fpprof-analyst".to_owned()).spawn(move || {
             let done = in_process(parts, &files, &sender, &cpu_ns);
             // After the time limit nobody receives it.
@@ -311,8 +324,8 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     let mut file = BufReader::new(file);
     let mut line = Vec::new();
     file.read_until(b'\n', &mut line)?;
-    let span = match serde_json::from_slice(&line)? {
-        Task::Analyse(span) => span,
+    let (span, debug_files) = match serde_json::from_slice(&line)? {
+        Task::Analyse { span, debug_files } => (span, debug_files),
         Task::Merge { tables: n } => {
             let tables = iter::from_fn(|| client.part().transpose()).map(|part| Ok(part?.0));
             let tables = tables.collect::<anyhow::Result<Vec<_>>>()?;
@@ -328,7 +341,7 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let Output { analysed, table, requests } = of_recording(bytes, &span)?;
+    let Output { analysed, table, requests } = of_recording(bytes, &span, &modules(debug_files))?;
     let sizes = requests.iter().map(|request| (request.samples, request.body.len())).collect();
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, &Head { analysed, table_bytes: table.len(), requests: sizes })?;
@@ -356,12 +369,20 @@ fn merged(tables: Vec<File>) -> anyhow::Result<Merged> {
     Ok(Merged { table, damaged })
 }
 
+/// The modules of this machine, with fetched debug information.
+fn modules(debug_files: Option<PathBuf>) -> Modules {
+    let files = FileModules::new();
+    Modules::new(match debug_files {
+        Some(dir) => files.with_debuginfod_cache(dir),
+        None => files,
+    })
+}
+
 /// Analyses a recording. Waits are analysed separately: they are never summed with CPU samples.
-fn of_recording(bytes: Vec<u8>, span: &Span) -> anyhow::Result<Output> {
+fn of_recording(bytes: Vec<u8>, span: &Span, modules: &Modules) -> anyhow::Result<Output> {
     let mut recording = Recording::open(Cursor::new(bytes))?;
     let waits = recording.meta().events.iter().find(|event| matches!(event.measure, Measure::Blocked { .. }));
     let waits = waits.map(|event| event.name.clone());
-    let modules = Modules::new(FileModules::new());
     let (mut output, mut profiles) = (Output::default(), Vec::new());
     for event in iter::once(None).chain(waits.map(Some)) {
         // One thread: leave the other CPUs to the profiled programs.
@@ -370,7 +391,7 @@ fn of_recording(bytes: Vec<u8>, span: &Span) -> anyhow::Result<Output> {
             n_threads: NonZeroUsize::MIN,
             profiles: Profiles::OfEach(Grouping::Summed),
             detail: if span.inlines { Detail::Inlines } else { Detail::Symbols },
-            ..Options::new(&modules)
+            ..Options::new(modules)
         };
         let analysis = analyse(&mut recording, &options)?;
         output.analysed.add(&analysis);

@@ -53,6 +53,7 @@ pub(crate) struct Config {
     pub(crate) store: StoreConfig,
     pub(crate) http: HttpConfig,
     pub(crate) push: PushConfig,
+    pub(crate) debuginfod: DebuginfodConfig,
     pub(crate) limits: Limits,
     /// Where the labels of processes come from.
     label: Vec<LabelRule>,
@@ -107,6 +108,17 @@ pub(crate) struct PushConfig {
     pub(crate) max_spool: u64,
 }
 
+/// The servers of missing debug information.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct DebuginfodConfig {
+    /// Their base URLs, asked in this order; none by default.
+    pub(crate) urls: Vec<String>,
+    /// When the fetched files together exceed this many bytes, the oldest are removed.
+    #[serde(deserialize_with = "size")]
+    pub(crate) max_size: u64,
+}
+
 /// How profiles are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -143,6 +155,7 @@ impl Default for Config {
             store: StoreConfig::default(),
             http: HttpConfig::default(),
             push: PushConfig::default(),
+            debuginfod: DebuginfodConfig::default(),
             limits: Limits::default(),
             label: Vec::new(),
         }
@@ -178,6 +191,12 @@ impl Default for PushConfig {
             all_strategies: false,
             max_spool: 256 << 20,
         }
+    }
+}
+
+impl Default for DebuginfodConfig {
+    fn default() -> Self {
+        Self { urls: Vec::new(), max_size: 2 << 30 }
     }
 }
 
@@ -235,6 +254,7 @@ impl Config {
             );
         }
         self.push.check()?;
+        self.debuginfod.check()?;
         labels::check(&self.label)?;
         self.call_graph()?;
         Ok(())
@@ -281,14 +301,35 @@ impl Config {
     pub(crate) fn summary(&self) -> anyhow::Result<String> {
         let mode: CaptureMode = self.request()?.mode;
         Ok(format!(
-            "{} Hz, {}, a file every {} s in {}{}{}",
+            "{} Hz, {}, a file every {} s in {}{}{}{}",
             self.rate,
             values::mode_name(mode),
             self.interval.as_secs_f64(),
             self.store.path.display(),
             self.push.summary(),
+            self.debuginfod.summary(),
             labels::summary(&self.label)
         ))
+    }
+}
+
+impl DebuginfodConfig {
+    fn check(&self) -> anyhow::Result<()> {
+        for url in &self.urls {
+            let parsed: Option<Uri> = url.parse().ok();
+            let parts = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
+            let is_server = matches!(parts, Some(("http" | "https", authority)) if !authority.as_str().contains('@'));
+            ensure!(is_server, "debuginfod.urls: `{url}` is not an address such as https://debuginfod.debian.net");
+        }
+        Ok(())
+    }
+
+    /// Where missing debug information comes from, as the end of a sentence.
+    fn summary(&self) -> String {
+        match self.urls.is_empty() {
+            true => String::new(),
+            false => format!(", missing debug information from {}", self.urls.join(", ")),
+        }
     }
 }
 
@@ -413,7 +454,7 @@ mod tests {
             "rate = 99\ncall-graph = \"both,32K\"\nkernel-stacks = false\noff-cpu = \"10ms\"\ninterval = \"10s\"\n\
              [store]\npath = \"/srv/p\"\nkeep = \"1d\"\nmax-size = \"1G\"\ncompact = false\n\
              [http]\nenabled = false\nlisten = \"[::1]:99\"\n[push]\nurl = \"http://[::1]:4318\"\ntoken-file = \"/t\"\n\
-             protocol = \"pyroscope\"\nca-file = \"/c\"\nall-strategies = true\nmax-spool = \"1M\"\n[limits]\ncpu-percent = 0.5\nmemory = \"200M\"\n",
+             protocol = \"pyroscope\"\nca-file = \"/c\"\nall-strategies = true\nmax-spool = \"1M\"\n[debuginfod]\nurls = [\"https://d\"]\nmax-size = \"1G\"\n[limits]\ncpu-percent = 0.5\nmemory = \"200M\"\n",
         )
         .expect("a configuration");
         let request = config.request().expect("a request");
@@ -421,6 +462,7 @@ mod tests {
         assert_eq!((request.off_cpu, request.kernel_stacks), (Some(Duration::from_millis(10)), false));
         assert_eq!((config.store.keep, config.store.max_size), (Duration::from_secs(86_400), 1 << 30));
         assert_eq!((config.limits.memory, config.http.enabled, config.store.compact), (200 << 20, false, false));
+        assert_eq!((&config.debuginfod.urls[..], config.debuginfod.max_size), (&["https://d".to_owned()][..], 1 << 30));
         let [url, token_file, ca_file] = ["http://[::1]:4318", "/t", "/c"];
         let push = PushConfig {
             url: Some(url.to_owned()),
@@ -464,7 +506,7 @@ mod tests {
         assert_eq!((config.label.len(), config.request().expect("a request").environment.len()), (2, 1));
         assert_eq!(config.off_cpu, Some(Duration::from_millis(10)));
         assert!(config.push.url.is_some() && config.push.token_file.is_some() && config.push.ca_file.is_some());
-        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 26);
+        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 28);
     }
 
     /// Check that errors name the invalid key.
@@ -491,6 +533,7 @@ mod tests {
             ("[push]\nprotocol = \"pyroscope\"", "push.url: give the address"),
             ("[push]\nprotocol = \"pprof\"", "unknown variant `pprof`, expected one of `otlp`, `pyroscope`, `s3`"),
             ("[push]\nurl = \"http://collector\"\nregion = \"eu\"", "for protocol `s3` alone"),
+            ("[debuginfod]\nurls = [\"debuginfod.debian.net\"]", "debuginfod.urls: `debuginfod.debian.net` is not"),
             ("[[label]]\nname = \"a\"", "label `a`: give its source"),
             ("[[label]]\nname = \"a\"\nenv = \"A\"", "unknown field `env`"),
         ];

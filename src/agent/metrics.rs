@@ -54,6 +54,7 @@ pub(super) struct Metrics {
     spool_files: Gauge<i64, AtomicI64>,
     left_out: Counter,
     compactions: Counters,
+    debug_files: Counters,
     /// Label sets that came from workers, limited to [`MAX_KNOWN`].
     known: Mutex<BTreeSet<Labels>>,
     /// Deadline for the end of the current interval; the agent is unhealthy after it.
@@ -87,7 +88,7 @@ impl Metrics {
             cpu: Counter::default(), rss: Gauge::default(), store_bytes: Gauge::default(), store_files: Gauge::default(),
             store_errors: Counter::default(), written_bytes: Counter::default(), not_sampled: Counter::default(),
             left_out: Counter::default(), compactions: Family::default(), pushed: Family::default(), push_retries: Family::default(),
-            spool_bytes: Gauge::default(), spool_files: Gauge::default(), known: Mutex::default(),
+            debug_files: Family::default(), spool_bytes: Gauge::default(), spool_files: Gauge::default(), known: Mutex::default(),
             due: Mutex::new(Instant::now() + PATIENCE), registry: Registry::default(),
         };
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -117,6 +118,7 @@ impl Metrics {
         registry.register_with_unit("not_sampled", "Time between recordings, while the agent starts again", Unit::Seconds, all.not_sampled.clone());
         registry.register("pushed_samples", "Samples that were to be sent, by outcome", all.pushed.clone());
         registry.register("push_retries", "Requests that were not accepted and are sent again, by status of the answer", all.push_retries.clone());
+        registry.register("debug_files", "Requests of missing debug information, by outcome", all.debug_files.clone());
         registry.register_with_unit("spool", "Size of what waits to be sent", Unit::Bytes, all.spool_bytes.clone());
         registry.register("spool_files", "Requests that wait to be sent", all.spool_files.clone());
         Self { registry, ..all }
@@ -208,6 +210,10 @@ impl Metrics {
     pub(super) fn set_store(&self, size: Size) {
         self.store_bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
         self.store_files.set(i64::try_from(size.files).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn add_debug_file(&self, outcome: &str) {
+        self.debug_files.get_or_create(&labels([("outcome", outcome)])).inc();
     }
 
     pub(super) fn add_pushed(&self, outcome: &str, samples: u64) {

@@ -7,15 +7,16 @@ use super::effort::{Effort, Governor, Used};
 use super::interval::{Counting, Interval, IntervalWriter, Options};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
-use super::server::{self, Order};
+use super::server::{self, Order, drop_capabilities};
 use super::session::{Printed, Session, notify, print_failure, print_once};
 use super::spool::Spool;
-use super::store::{Size, Store};
+use super::store::{Size, Store, own_dir};
+use crate::debuginfod::{Background, Servers};
 use crate::exit::DONE;
 use crate::live::Part;
 use crate::output::print_message;
 use crate::values::mode_name;
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use fpprof_reports::profile::request::Request;
 use sd_notify::NotifyState;
 use std::path::Path;
@@ -57,19 +58,26 @@ struct Settings {
     compaction: Compaction,
     spool: Arc<Spool>,
     collector: Option<Collector>,
+    debuginfod: Option<Arc<Background>>,
 }
 
 impl Settings {
-    /// Opens what this configuration needs, given the spool that is open.
-    fn new(config: Config, spool: Option<&Arc<Spool>>) -> anyhow::Result<Self> {
+    /// Opens what this configuration needs; what those before have open is used again if it is the same.
+    fn new(config: Config, before: Option<&Self>, metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
         let store = Store::open(&config.store, &fpprof_collector::host().name)?;
-        let spool = match spool.filter(|spool| spool.is_in(&store)) {
+        let spool = match before.map(|before| &before.spool).filter(|spool| spool.is_in(&store)) {
             Some(spool) => Arc::clone(spool),
             None => Arc::new(Spool::open(&store)?),
         };
+        let is_same =
+            |before: &&Self| (&before.config.debuginfod, before.store.path()) == (&config.debuginfod, store.path());
+        let debuginfod = match before.filter(is_same) {
+            Some(before) => before.debuginfod.clone(),
+            None => debuginfod(&config, &store, metrics)?,
+        };
         let collector = Collector::new(&config, &spool)?;
         let compaction = Compaction::new(&store);
-        Ok(Self { request: config.request()?, store, compaction, spool, collector, config })
+        Ok(Self { request: config.request()?, store, compaction, spool, collector, debuginfod, config })
     }
 
     /// The strategies to send of each interval.
@@ -105,6 +113,24 @@ impl Settings {
     }
 }
 
+/// What fetches missing debug information, if there are servers.
+fn debuginfod(config: &Config, store: &Store, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Background>>> {
+    let (urls, max_bytes) = (&config.debuginfod.urls, config.debuginfod.max_size);
+    if urls.is_empty() {
+        return Ok(None);
+    }
+    let cache = store.path().join("debuginfod");
+    own_dir(&cache).with_context(|| cache.display().to_string())?;
+    let metrics = Arc::clone(metrics);
+    let (background, fetching) = Background::new(Servers { urls, cache, max_bytes });
+    std::thread::Builder::new().name("fpprof-debug".to_owned()).spawn(move || {
+        // This thread parses what a server sends.
+        drop_capabilities("the thread that fetches debug information");
+        fetching.run(|outcome| metrics.add_debug_file(outcome));
+    })?;
+    Ok(Some(Arc::new(background)))
+}
+
 /// What to do after a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -119,7 +145,7 @@ enum Next {
 pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     let (order, orders) = channel();
     let metrics = Arc::new(Metrics::new());
-    let settings = Settings::new(config, None)?;
+    let settings = Settings::new(config, None, &metrics)?;
     server::start(&settings.config.http, Arc::clone(&metrics), order.clone())?;
     let pusher = Pusher::start(Arc::clone(&metrics))?;
     let mut agent = Agent {
@@ -288,8 +314,9 @@ impl Agent<'_> {
         true
     }
 
-    /// Sends by the current settings from now on.
-    fn connect(&self) {
+    /// Sends, and fetches, by the current settings from now on.
+    fn connect(&mut self) {
+        self.writer.analyst.debuginfod = self.settings.debuginfod.clone();
         self.settings.print_waiting();
         self.metrics.set_spool(self.settings.spool.size());
         self.pusher.send_to(self.settings.collector.clone());
@@ -332,14 +359,15 @@ impl Agent<'_> {
 
     /// Reads the configuration again; returns whether it changed. An invalid file changes nothing.
     fn reload(&mut self) -> bool {
-        let settings =
-            match Config::read(self.path).and_then(|config| Settings::new(config, Some(&self.settings.spool))) {
-                Ok(settings) => settings,
-                Err(error) => {
-                    print_failure(&error, "the configuration stays as it was");
-                    return false;
-                }
-            };
+        let settings = match Config::read(self.path)
+            .and_then(|config| Settings::new(config, Some(&self.settings), &self.metrics))
+        {
+            Ok(settings) => settings,
+            Err(error) => {
+                print_failure(&error, "the configuration stays as it was");
+                return false;
+            }
+        };
         if settings.config.http != self.settings.config.http {
             print_message("fpprof: [http] changes with the next start");
         }

@@ -1,6 +1,6 @@
 //! `fpprof archive`: packs a recording with all files needed to read it.
 
-use crate::debuginfod;
+use crate::debuginfod::{self, Fetcher};
 use crate::exit::{DONE, refuse_terminal};
 use crate::output::{self, print_message};
 use crate::recordings::{Source, print_warnings};
@@ -44,7 +44,8 @@ pub(crate) struct Args {
 impl Args {
     /// The files it may read and write.
     pub(crate) fn files(&self) -> Files {
-        Files { debuginfod: self.debuginfod, ..Files::new([self.file.as_path()], [self.output().as_path()]) }
+        let debuginfod = self.debuginfod.then(Fetcher::of_environment).flatten();
+        Files { debuginfod, ..Files::new([self.file.as_path()], [self.output().as_path()]) }
     }
 
     fn output(&self) -> PathBuf {

@@ -2,7 +2,6 @@
 
 use super::files::{Files, KERNEL_NAMES};
 use super::message::{Reply, Request, receive, send};
-use crate::debuginfod::Debuginfod;
 use crate::output::{Pending, create_recording};
 use fpprof_analysis::modules::{FileModules, Inode, KERNEL_FILES, Missing};
 use std::ffi::OsStr;
@@ -22,10 +21,9 @@ pub(crate) type Parts<'a> = &'a mut dyn FnMut() -> Option<(File, u64)>;
 /// If a request cannot be parsed or a reply cannot be sent.
 pub(crate) fn serve(socket: &OwnedFd, files: &Files, parts: Parts<'_>) -> io::Result<()> {
     let modules = FileModules::new();
-    let debuginfod = files.debuginfod.then(Debuginfod::new).flatten();
     let mut pending = None;
     while let Some((request, _)) = receive::<Request>(socket)? {
-        if let (Request::Module(path, _), Some(debuginfod)) = (&request, &debuginfod) {
+        if let (Request::Module(path, _), Some(debuginfod)) = (&request, &files.debuginfod) {
             debuginfod.fetch(Path::new(OsStr::from_bytes(path)));
         }
         let (reply, file) = answer(request, files, &modules, &mut pending, parts);

@@ -1,6 +1,7 @@
 //! The files a worker may ask the broker for.
 
 use super::process::memory_file;
+use crate::debuginfod::Fetcher;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -20,7 +21,7 @@ pub(crate) struct Files {
     /// The worker calls [`confine`](super::confine()) itself, after the system calls that it needs first.
     pub(crate) confines_itself: bool,
     /// Missing modules are fetched from debuginfod servers.
-    pub(crate) debuginfod: bool,
+    pub(crate) debuginfod: Option<Fetcher>,
     /// A copy of `/proc/kallsyms`, shared by successive workers.
     pub(crate) kernel_names: Option<Arc<KernelNames>>,
     /// The most bytes that the worker may write into a file; `None` for no limit.

@@ -1,18 +1,17 @@
 //! Opens the files of modules, directly or through the broker.
 
 use super::client::client;
-use crate::debuginfod::Debuginfod;
+use crate::debuginfod::Fetcher;
 use fpprof_analysis::address_space::MappedFile;
 use fpprof_analysis::modules::{Candidate, FileModules, Inode, Missing, Opened, Resolver};
 use fpprof_recording::model::BuildId;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Resolves modules in the file system; in a worker, the broker opens them.
 #[derive(Debug, Clone)]
 pub(crate) struct Modules {
     files: FileModules,
-    debuginfod: Option<Arc<Debuginfod>>,
+    debuginfod: Option<Fetcher>,
 }
 
 impl Modules {
@@ -21,8 +20,8 @@ impl Modules {
     }
 
     /// Also fetches missing modules from debuginfod servers. Does nothing in a worker, whose broker fetches.
-    pub(crate) fn with_debuginfod(mut self) -> Self {
-        self.debuginfod = Debuginfod::new().filter(|_| client().is_none()).map(Arc::new);
+    pub(crate) fn with_debuginfod(mut self, fetcher: Option<Fetcher>) -> Self {
+        self.debuginfod = fetcher.filter(|_| client().is_none());
         self
     }
 

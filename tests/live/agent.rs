@@ -32,7 +32,7 @@ pub(crate) struct Stored {
     pub(crate) samples: BTreeMap<String, i64>,
     /// Samples of the program that computes, by strategy and class of stack.
     of_busy: BTreeMap<(String, String), i64>,
-    functions: BTreeSet<String>,
+    pub(crate) functions: BTreeSet<String>,
     cgroups: BTreeSet<String>,
     labels: BTreeSet<(String, String)>,
     /// Causes of lost or discarded samples.
