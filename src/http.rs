@@ -20,7 +20,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
@@ -51,6 +51,24 @@ pub(crate) struct Access {
     pub(crate) token: Option<Token>,
 }
 
+/// What clients need now: it can change while connections are served, each by what was needed when it began.
+#[derive(Clone, Default)]
+pub(crate) struct CurrentAccess(Arc<RwLock<Arc<Access>>>);
+
+impl CurrentAccess {
+    pub(crate) fn new(access: Access) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(access))))
+    }
+
+    pub(crate) fn set(&self, access: Access) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    fn get(&self) -> Arc<Access> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// The most connections at a time, and the longest time of each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -79,7 +97,7 @@ impl Listener {
 
 /// Serves connections forever. Anybody who reaches the address may connect, so number and duration of connections are
 /// limited: nobody can use up this process's descriptors, and whoever connects and says nothing keeps nobody else out.
-pub(crate) async fn serve(listener: &Listener, access: Access, routes: Router, limits: Limits) {
+pub(crate) async fn serve(listener: &Listener, access: CurrentAccess, routes: Router, limits: Limits) {
     let Limits { connections, pending, time } = limits;
     let (pending, permits) = (Pending::new(pending), Semaphore::new(connections));
     let server = Arc::new(Server { access, routes, pending, permits });
@@ -98,7 +116,7 @@ pub(crate) async fn serve(listener: &Listener, access: Access, routes: Router, l
 
 /// What connections have in common.
 struct Server {
-    access: Access,
+    access: CurrentAccess,
     routes: Router,
     pending: Pending,
     /// Permits for connections whose request was accepted.
@@ -108,13 +126,14 @@ struct Server {
 impl Server {
     /// Answers the one request of a connection; `None` if it is broken or takes too long.
     async fn connection(&self, stream: Box<dyn Stream>) -> Option<()> {
-        let stream = match &self.access.tls {
+        let access = self.access.get();
+        let stream = match &access.tls {
             Some(tls) => Box::new(timeout(MAX_REQUEST_TIME, tls.accept(stream)).await.ok()?.ok()?),
             None => stream,
         };
         // Kept to the end of the connection.
         let permit = OnceLock::new();
-        let service = service_fn(|request| self.answer(request, &permit));
+        let service = service_fn(|request| self.answer(request, access.token.as_ref(), &permit));
         let mut connection = http1::Builder::new();
         // An idle connection, or one whose request does not arrive, would occupy a permit.
         connection.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(MAX_REQUEST_TIME);
@@ -125,9 +144,10 @@ impl Server {
     async fn answer<'a>(
         &'a self,
         request: Request<Incoming>,
+        token: Option<&Token>,
         permit: &OnceLock<SemaphorePermit<'a>>,
     ) -> Result<Response, Infallible> {
-        if let Some(token) = &self.access.token
+        if let Some(token) = token
             && let Some(refusal) = token.refusal(request.headers()).await
         {
             return Ok(refusal);

@@ -2,7 +2,7 @@
 
 use super::config::HttpConfig;
 use super::metrics::Metrics;
-use crate::http::{Access, Limits, Listener, give_up_capabilities, serve};
+use crate::http::{CurrentAccess, Limits, Listener, give_up_capabilities, serve};
 use crate::output::print_message;
 use anyhow::Context as _;
 use axum::Router;
@@ -61,7 +61,9 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
                 tokio::spawn(async move { while signal.recv().await.is_some() && orders.send(order).is_ok() {} });
             }
             match listener.map(tokio::net::TcpListener::from_std) {
-                Some(Ok(listener)) => serve(&Listener::Tcp(listener), Access::default(), routes(metrics), LIMITS).await,
+                Some(Ok(listener)) => {
+                    serve(&Listener::Tcp(listener), CurrentAccess::default(), routes(metrics), LIMITS).await
+                }
                 _ => std::future::pending().await,
             }
         });

@@ -23,7 +23,7 @@ const PARQUET: &[u8; 4] = b"PAR1";
 ///
 /// The page has filters for times, machines, services, containers, processes, labels and strategies, and its address says
 /// what it shows. The same answers are at /api as JSON, with the parameters of the page. It is served to this machine; to
-/// others only with --token-file, --tls-cert and --tls-key.
+/// others only with --token-file, --tls-cert and --tls-key; SIGHUP reads these files again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof serve                         # the store of `fpprof agent`, at http://127.0.0.1:7475/
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let files = if path.is_dir() { serve::Files::store(path).map(Some) } else { one(path) };
     match files.with_context(|| path.display().to_string())? {
-        Some(files) => serve::run(files, &args.listen, access),
+        Some(files) => serve::run(files, &args.listen, &args.access, access),
         None => Ok(FAILED),
     }
 }

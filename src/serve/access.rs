@@ -38,7 +38,7 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
-    /// Reads the files, once.
+    /// Reads the files.
     ///
     /// # Errors
     /// If one cannot be used, or is missing for an address that other machines can reach; the message says what to do.

@@ -1,10 +1,11 @@
 //! The HTTP server: checks requests, and answers one query at a time.
 
+use super::access::AccessArgs;
 use super::address::{Bound, Listen};
 use super::answers::{Failure, answer};
 use super::files::Files;
-use crate::exit::DONE;
-use crate::http::{Access, Limits, give_up_capabilities, serve};
+use crate::exit::{DONE, error_chain};
+use crate::http::{Access, CurrentAccess, Limits, give_up_capabilities, serve};
 use crate::output::print_message;
 use axum::Router;
 use axum::extract::{Path, RawQuery, Request, State};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, mpsc};
 
 /// A browser opens six connections; a query and the [`MAX_WAITING`] before it take up to a minute each.
 const LIMITS: Limits = Limits { connections: 32, pending: 256, time: Duration::from_secs(600) };
@@ -48,11 +49,19 @@ struct Server {
     places: Semaphore,
 }
 
-/// Serves until SIGINT or SIGTERM; returns the exit status.
+/// What a signal means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Stop,
+    Reload,
+}
+
+/// Serves until SIGINT or SIGTERM; returns the exit status. `access` is what was read of the files in `args`, which are read
+/// again on SIGHUP.
 ///
 /// # Errors
 /// If the address is taken, or privileges cannot be dropped.
-pub(crate) fn run(files: Files, listen: &Listen, access: Access) -> anyhow::Result<u8> {
+pub(crate) fn run(files: Files, listen: &Listen, args: &AccessArgs, access: Access) -> anyhow::Result<u8> {
     let bound = Bound::new(listen)?;
     // Before other threads start, so that they inherit it: from here on the process parses requests and files it must
     // not trust.
@@ -63,23 +72,42 @@ pub(crate) fn run(files: Files, listen: &Listen, access: Access) -> anyhow::Resu
     let server = Server { files, has_token: access.token.is_some(), page, turn, places };
     let url = bound.url(access.tls.is_some())?;
     runtime.block_on(async {
-        let stop = Arc::new(Notify::new());
-        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-            let (mut signal, stop) = (signal(kind)?, Arc::clone(&stop));
-            tokio::spawn(async move {
-                signal.recv().await;
-                stop.notify_one();
-            });
+        let (order, mut orders) = mpsc::channel(1);
+        let kinds = [
+            (SignalKind::interrupt(), Order::Stop),
+            (SignalKind::terminate(), Order::Stop),
+            (SignalKind::hangup(), Order::Reload),
+        ];
+        for (kind, meant) in kinds {
+            let (mut signal, order) = (signal(kind)?, order.clone());
+            tokio::spawn(async move { while signal.recv().await.is_some() && order.send(meant).await.is_ok() {} });
         }
         let listener = bound.listener()?;
+        let current = CurrentAccess::new(access);
+        let access = current.clone();
         tokio::spawn(async move { serve(&listener, access, routes(server), LIMITS).await });
         print_message(&format!("fpprof: {url}"));
-        stop.notified().await;
+        while orders.recv().await == Some(Order::Reload) {
+            read_again(listen, args, &current);
+        }
         anyhow::Ok(())
     })?;
     // A query still running ends with the process.
     runtime.shutdown_background();
     Ok(DONE)
+}
+
+/// Replaces what clients need by what the files say now. If one cannot be used, all stay as they were.
+fn read_again(listen: &Listen, args: &AccessArgs, current: &CurrentAccess) {
+    match args.read(listen) {
+        Ok(access) => {
+            current.set(access);
+            print_message("fpprof: read the token and the certificate again");
+        }
+        Err(error) => {
+            print_message(&format!("fpprof: {}; token and certificate stay as they were", error_chain(&error)));
+        }
+    }
 }
 
 fn routes(server: Server) -> Router {

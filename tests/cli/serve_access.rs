@@ -314,6 +314,35 @@ fn other_machines_are_served_over_tls() {
     assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
 }
 
+/// Check that SIGHUP has the token and the certificate read again, and that they stay as they were if one cannot be used.
+#[test]
+fn files_are_read_again() {
+    let mut files = Files::new();
+    let mut serving = files.everywhere();
+    let versions = [&rustls::version::TLS13];
+    let is_answered = |files: &Files, serving: &Serving, token: &str| {
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", bearer(token));
+        exchange(files.connect(serving, &versions), request.as_bytes()).starts_with("HTTP/1.1 200 OK")
+    };
+    assert!(is_answered(&files, &serving, TOKEN));
+    // Another authority and token: what this client trusts tells which certificate is used.
+    let others = Files::new();
+    for name in ["cert", "key"] {
+        std::fs::copy(others.path(name), files.path(name)).expect("copied");
+    }
+    let new = TOKEN.replace('0', "f");
+    files.write("token", "short", 0o600);
+    serving.signal(Signal::SIGHUP);
+    serving.wait_for("token and certificate stay as they were");
+    assert!(is_answered(&files, &serving, TOKEN));
+    files.write("token", &new, 0o600);
+    serving.signal(Signal::SIGHUP);
+    serving.wait_for("read the token and the certificate again");
+    files.ca = others.ca.clone();
+    assert!(is_answered(&files, &serving, &new) && !is_answered(&files, &serving, TOKEN));
+    assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
+}
+
 /// Check that clients which connect and say nothing, stop in the middle of a handshake or of a request, or guess the token,
 /// keep nobody else out, and are not kept for ever themselves.
 #[test]

@@ -1,7 +1,7 @@
 //! Runs `fpprof serve`, and writes stores for it.
 
 use super::stored::{self, Rows};
-use super::{Ended, fpprof};
+use super::{Ended, fpprof, wait_until};
 use fpprof_reports::parquet::stacks;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,6 +10,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A running server.
@@ -20,6 +21,8 @@ pub(crate) struct Serving {
     pub(crate) scheme: String,
     /// Address, such as `127.0.0.1:7475`.
     pub(crate) address: String,
+    /// Lines that it printed after it listened.
+    messages: Arc<Mutex<Vec<String>>>,
 }
 
 impl Serving {
@@ -36,12 +39,16 @@ impl Serving {
             let n = output.read_line(&mut all).expect("a message");
             assert!(n > 0, "it ended: {all}");
         }
-        // Drain later messages, so that the server cannot block on a full pipe.
-        std::thread::spawn(move || output.read_to_end(&mut Vec::new()));
+        let messages = Arc::new(Mutex::new(Vec::new()));
+        let its = Arc::clone(&messages);
+        // To the end, so that the server cannot block on a full pipe.
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).for_each(|line| its.lock().expect("no panic").push(line));
+        });
         let (scheme, address) = all.rsplit_once("://").map_or(("", ""), |(before, address)| {
             (before.rsplit_once(' ').map_or("", |(_, scheme)| scheme), address.trim_end().trim_end_matches('/'))
         });
-        Self { server, scheme: scheme.to_owned(), address: address.to_owned() }
+        Self { server, scheme: scheme.to_owned(), address: address.to_owned(), messages }
     }
 
     /// Sends a request line with these header lines; returns the status, the body and the head of the answer.
@@ -69,9 +76,19 @@ impl Serving {
         answer
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.server.id().cast_signed()), signal).expect("it runs");
+    }
+
+    /// Waits until it has printed this.
+    pub(crate) fn wait_for(&self, words: &str) {
+        let is_printed = || self.messages.lock().expect("no panic").iter().any(|line| line.contains(words));
+        wait_until(words, is_printed);
+    }
+
     /// Ends the server by a signal, as systemd or a user would.
     pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
-        kill(Pid::from_raw(self.server.id().cast_signed()), signal).expect("it runs");
+        self.signal(signal);
         self.server.wait().expect("it ends")
     }
 }
