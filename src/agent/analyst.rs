@@ -1,9 +1,9 @@
 //! Unwinds and symbolises the samples of an interval; if this process is privileged, in a process of its own.
 //!
-//! The process receives the interval through its socket, as a file: a `Task` as one line of JSON, then a recording. It
+//! The process receives files through its socket: a `Task` as JSON, then the interval's recording. It
 //! writes to its standard output, also a file: a `Head` as one line of JSON, the table of stacks, and the requests to a
-//! collector. Then it exits. Tables are merged likewise: each is a file of its own, and the answer is a `MergedHead` and
-//! the table.
+//! collector. Then it exits. Tables are merged likewise: the files after the task are the tables, and the answer is a
+//! `MergedHead` and the table.
 
 use super::compaction::Outcome;
 use super::config::Protocol;
@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Cursor, Read as _, Seek as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Cursor, Read, Seek, Write as _};
 use std::iter;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -173,13 +173,14 @@ impl Analyst {
         let debug_files = self.debuginfod.as_ref().map(|debuginfod| debuginfod.cache().to_owned());
         if !is_privileged() {
             let modules = modules(debug_files).with_debuginfod(self.fetcher());
-            return of_recording(part.into_bytes(), &span, &modules);
+            return of_recording(Cursor::new(part.into_bytes()), &span, &modules);
         }
-        let mut input = first_part(&Task::Analyse { span, debug_files })?;
-        part.write(&mut input)?;
+        let mut recording = worker::memory_file("fpprof-interval")?;
+        part.write(&mut recording)?;
         drop(part);
-        input.rewind()?;
-        read_output(self.written(vec![input], LIMIT)?)
+        recording.rewind()?;
+        let task = Task::Analyse { span, debug_files }.to_file()?;
+        read_output(self.written(vec![task, recording], LIMIT)?)
     }
 
     fn fetcher(&self) -> Option<Fetcher> {
@@ -202,9 +203,8 @@ impl Analyst {
         if !is_privileged() {
             return merged(tables);
         }
-        let mut input = first_part(&Task::Merge { tables: tables.len() })?;
-        input.rewind()?;
-        let output = self.written([input].into_iter().chain(tables).collect(), MERGE_LIMIT)?;
+        let task = Task::Merge { tables: tables.len() }.to_file()?;
+        let output = self.written([task].into_iter().chain(tables).collect(), MERGE_LIMIT)?;
         let (MergedHead { damaged, table_bytes }, table) = read_head(output)?;
         ensure!(table_bytes == table.len(), UNEXPECTED);
         Ok(Merged { table, damaged })
@@ -255,12 +255,13 @@ impl Analyst {
     }
 }
 
-/// A file that begins with a task.
-fn first_part(task: &Task) -> anyhow::Result<File> {
-    let mut input = worker::memory_file("fpprof-interval")?;
-    serde_json::to_writer(&mut input, task)?;
-    input.write_all(b"\n")?;
-    Ok(input)
+impl Task {
+    fn to_file(&self) -> anyhow::Result<File> {
+        let mut file = worker::memory_file("fpprof-task")?;
+        serde_json::to_writer(&mut file, self)?;
+        file.rewind()?;
+        Ok(file)
+    }
 }
 
 /// Gives parts to a process without privileges, and waits for its exit.
@@ -320,11 +321,8 @@ fn read_output(output: File) -> anyhow::Result<Output> {
 /// If something cannot be read or analysed.
 pub(crate) fn run() -> anyhow::Result<u8> {
     let client = worker::client().context("no connection to the process that opens files")?;
-    let (file, _) = client.part()?.context("no interval")?;
-    let mut file = BufReader::new(file);
-    let mut line = Vec::new();
-    file.read_until(b'\n', &mut line)?;
-    let (span, debug_files) = match serde_json::from_slice(&line)? {
+    let (task, _) = client.part()?.context("no task")?;
+    let (span, debug_files) = match serde_json::from_reader(BufReader::new(task))? {
         Task::Analyse { span, debug_files } => (span, debug_files),
         Task::Merge { tables: n } => {
             let tables = iter::from_fn(|| client.part().transpose()).map(|part| Ok(part?.0));
@@ -339,9 +337,9 @@ pub(crate) fn run() -> anyhow::Result<u8> {
             return Ok(crate::exit::DONE);
         }
     };
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    let Output { analysed, table, requests } = of_recording(bytes, &span, &modules(debug_files))?;
+    let (recording, _) = client.part()?.context("no interval")?;
+    let output = of_recording(BufReader::new(recording), &span, &modules(debug_files))?;
+    let Output { analysed, table, requests } = output;
     let sizes = requests.iter().map(|request| (request.samples, request.body.len())).collect();
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, &Head { analysed, table_bytes: table.len(), requests: sizes })?;
@@ -379,8 +377,8 @@ fn modules(debug_files: Option<PathBuf>) -> Modules {
 }
 
 /// Analyses a recording. Waits are analysed separately: they are never summed with CPU samples.
-fn of_recording(bytes: Vec<u8>, span: &Span, modules: &Modules) -> anyhow::Result<Output> {
-    let mut recording = Recording::open(Cursor::new(bytes))?;
+fn of_recording(file: impl Read + Seek + Send, span: &Span, modules: &Modules) -> anyhow::Result<Output> {
+    let mut recording = Recording::open(file)?;
     let waits = recording.meta().events.iter().find(|event| matches!(event.measure, Measure::Blocked { .. }));
     let waits = waits.map(|event| event.name.clone());
     let (mut output, mut profiles) = (Output::default(), Vec::new());
