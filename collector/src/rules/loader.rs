@@ -326,17 +326,21 @@ impl Loader {
     }
 
     /// The number of a file, assigned with its first rules. If there are too many files, all are forgotten.
+    ///
+    /// A walk in progress may use the number of a file that is forgotten meanwhile, so that number must not stand for
+    /// another file soon. When all have been used, they start over: the files forgotten then have some of the last
+    /// [`MAX_FILES`] numbers, and the first ones are free.
     fn number(&mut self, key: FileKey) -> Option<u32> {
         if let Some(number) = self.numbers.get(&key) {
             return Some(*number);
         }
-        let number = self.next_number;
-        if !RuleTable::is_number(number) {
-            return None;
-        }
-        if self.numbers.len() >= MAX_FILES as usize {
+        if self.numbers.len() >= MAX_FILES as usize || !RuleTable::is_number(self.next_number) {
             self.forget_all();
         }
+        if !RuleTable::is_number(self.next_number) {
+            self.next_number = 1;
+        }
+        let number = self.next_number;
         self.files.update(&key.bytes(), &number.to_ne_bytes(), MapFlags::ANY).ok()?;
         self.next_number += 1;
         self.numbers.insert(key, number);
@@ -347,6 +351,7 @@ impl Loader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::types::limit;
     use crate::parse::ParsedFile;
     use crate::rules::table::tests::table;
     use libbpf_rs::MapType;
@@ -399,7 +404,7 @@ mod tests {
         (file, Missed { pid: 0, file, offsets: Vec::new(), mapping: (0, 0), path: Vec::new() })
     }
 
-    /// Check that with too many rules, all are forgotten: no program finds a file from before, no number is used twice,
+    /// Check that with too many rules, all are forgotten: no program finds a file from before, no number is used again,
     /// and later misses are loaded again.
     #[test]
     fn too_many_rules_are_forgotten_all_together() {
@@ -426,6 +431,21 @@ mod tests {
         let again = number(&loader, first).expect("the first file has a number again");
         assert!(again > of_second && of_second > given, "{given}, {of_second}, {again}");
         assert!(loader.table.has(again, 0) && !loader.table.has(given, 0));
+    }
+
+    /// Check that after the last number the first is used again, and that no file keeps its number then.
+    #[test]
+    fn numbers_start_over() {
+        let mut loader = loader(&Arc::new(Parser { rules_per_part: 1, ..Parser::default() }));
+        let ((first, missed_first), (second, missed_second)) = (missed(1), missed(2));
+        let last = limit::KEY_NUMBERS.0 - 1;
+        assert!(RuleTable::is_number(last) && !RuleTable::is_number(last + 1));
+        loader.next_number = last;
+        assert_eq!(loader.load(first, &missed_first, &[0]), Some(()));
+        assert!(loader.table.has(last, 0));
+        assert_eq!(loader.load(second, &missed_second, &[0]), Some(()));
+        assert!(loader.table.has(1, 0) && !loader.table.has(last, 0));
+        assert_eq!(loader.numbers.into_iter().collect::<Vec<_>>(), [(second, 1)]);
     }
 
     /// Check that a file without rules is left alone, for longer each time, and that no other file is.

@@ -14,7 +14,7 @@ pub(crate) const N_SETS: u32 = 1 << 17;
 pub(crate) const N_RULES: u32 = 1 << 16;
 /// The most files with rules at a time.
 pub(crate) const MAX_FILES: u32 = 1 << 13;
-/// Number of file numbers; none is used twice.
+/// Number of file numbers.
 const N_NUMBERS: u32 = limit::KEY_NUMBERS.0;
 
 const SET_BYTES: usize = size_of::<rule_set>();
@@ -108,7 +108,7 @@ impl RuleTable {
         current.iter().for_each(|(granule, places)| self.write(number, *granule, places));
     }
 
-    /// Forgets everything. Walks in progress stay correct, since file numbers are never reused; the rules themselves
+    /// Forgets everything. Walks in progress stay correct, since file numbers are not soon used again; the rules themselves
     /// are overwritten only after the last walk that may still read them.
     pub(crate) fn clear(&mut self) {
         for set in 0..N_SETS as usize {
