@@ -1,6 +1,7 @@
 //! Files that may be gone when the recording is analysed.
 //!
-//! Every file that is mapped executable is opened once, when it is mapped. Files that are not, or soon no longer, at
+//! Every file that is mapped executable is opened once, when it is mapped, and kept open up to a limit; beyond that, it is opened
+//! again through its mapping when it is needed. Files that are not, or soon no longer, at
 //! their path (deleted, replaced, memfd, another mount namespace) are copied into the recording. A separate thread, the
 //! saver, looks for them, so that the ring buffer reader never waits.
 
@@ -12,7 +13,7 @@ use crate::jit_dumps::{self, EndedDump, JitDump};
 use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
-use crate::proc::{BlockingCalls, Opened, Place, open_mapped};
+use crate::proc::{BlockingCalls, Place, open_mapped};
 use crate::share::Shares;
 use crate::vdso;
 use fpprof_recording::PackedModule;
@@ -134,26 +135,14 @@ impl Modules {
             self.n_over.files_over += 1;
             return;
         }
-        let opened = self.open(place, mmap);
+        let mapping = mmap.clone();
+        let opened = self.calls.call(place, move || open_mapped(&mapping)).flatten();
         if mmap.identity.build_id.is_none() {
             mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(place, &opened.file));
         }
         self.files.insert(key, mmap.identity.build_id);
-        let (path, identity) = (mmap.path.clone(), mmap.identity);
-        self.saver.send(Job::File(WatchedFile { opened, path, identity, place }));
-    }
-
-    fn open(&mut self, place: Place, mmap: &Mmap) -> Option<Opened> {
-        if !self.shares.open.take(place.user(), 1) {
-            self.n_over.files_over += 1;
-            return None;
-        }
-        let mmap = mmap.clone();
-        let opened = self.calls.call(place, move || open_mapped(&mmap)).flatten();
-        if opened.is_none() {
-            self.shares.open.give_back(place.user(), 1);
-        }
-        opened
+        let opened = opened.filter(|_| self.shares.open.take(place.user(), 1));
+        self.saver.send(Job::File(WatchedFile { opened, mmap: mmap.clone(), place }));
     }
 
     /// Notes a process that runs code without a file.

@@ -4,10 +4,10 @@ use crate::backoff::Backoff;
 use crate::jit_dumps::{EndedDump, JitDump, JitDumps};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
-use crate::proc::{BlockingCalls, Opened, Place, still_at};
+use crate::proc::{BlockingCalls, Opened, Place, open_mapped, still_at};
 use crate::share::Shares;
 use fpprof_recording::PackedModule;
-use fpprof_recording::model::{FileIdentity, ModuleBytes};
+use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -70,15 +70,16 @@ pub(super) enum Done {
 /// A file that may disappear.
 #[derive(Debug)]
 pub(super) struct WatchedFile {
+    /// `None` if it could not be opened, or too many others are open.
     pub(super) opened: Option<Opened>,
-    pub(super) path: Vec<u8>,
-    pub(super) identity: FileIdentity,
+    /// Its first mapping.
+    pub(super) mmap: Mmap,
     pub(super) place: Place,
 }
 
 impl WatchedFile {
     fn state(&self) -> FileState {
-        if still_at(&self.path, &self.identity, self.opened.as_ref()) {
+        if still_at(&self.mmap.path, &self.mmap.identity, self.opened.as_ref()) {
             FileState::Present
         } else if self.opened.as_ref().is_none_or(Opened::is_deleted) {
             FileState::Deleted
@@ -312,7 +313,7 @@ impl Work {
                 continue;
             }
             self.save(file);
-            let (identity, was_open) = (file.identity, file.opened.is_some());
+            let (identity, was_open) = (file.mmap.identity, file.opened.is_some());
             let is_deleted = state == FileState::Deleted;
             send(&self.done, Done::File { identity, user: place.user(), was_open, is_deleted });
         }
@@ -323,14 +324,21 @@ impl Work {
             return self.n_lost += 1;
         }
         let room = MAX_PARSED_BYTES.min(self.bytes.left(file.place.user()));
-        let opened = file.opened.as_ref().filter(|opened| opened.bytes <= room);
+        let again = match file.opened {
+            Some(_) => None,
+            None => {
+                let mmap = file.mmap.clone();
+                self.calls.call(file.place, move || open_mapped(&mmap)).flatten()
+            }
+        };
+        let opened = file.opened.as_ref().or(again.as_ref()).filter(|opened| opened.bytes <= room);
         let parsed = opened
             .map(|Opened { file, bytes, .. }| (file, ParseTask::WithoutData { bytes: *bytes }))
             .and_then(|(bytes_of, task)| self.parser.parse(bytes_of, file.place.user(), task));
         // For a file that is no ELF file, the recording only says that it was mapped.
         let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
         self.bytes.take(file.place.user(), bytes.len() as u64);
-        let module = ModuleBytes { path: file.path.clone(), identity: file.identity, bytes };
+        let module = ModuleBytes { path: file.mmap.path.clone(), identity: file.mmap.identity, bytes };
         self.n_lost += u64::from(!self.outbox.add(module));
     }
 }

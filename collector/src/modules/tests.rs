@@ -3,8 +3,12 @@
 use super::*;
 use crate::parse::ParseHere;
 use crate::perf_maps::own_uid;
+use crate::proc::parse_maps;
 use crate::test_support::{code, identity};
 use fpprof_recording::model::{FileIdentity, ModuleBytes};
+use std::fs::Permissions;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 
 fn modules(open_files: u64) -> Modules {
     let parser: Arc<dyn FileParser> = Arc::new(ParseHere);
@@ -16,16 +20,50 @@ fn code_of(file: &tempfile::NamedTempFile) -> Mmap {
     code(std::process::id(), file.path().to_str().unwrap().as_bytes(), identity(file.path()))
 }
 
-/// Check that at most half of the open files allowed are kept for one user, that files beyond that are counted, and
-/// that each file is counted once.
+/// Check that at most half of the open files allowed are kept for one user, and that those beyond that have a build ID, too.
 #[test]
-fn files_that_are_too_many_are_counted() {
+fn few_files_are_kept_open() {
     let files: Vec<_> = (0..3).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
     let mut modules = modules(8);
-    for file in files.iter().chain(&files) {
-        modules.note(&mut code_of(file));
+    for file in &files {
+        std::fs::copy("/bin/true", file.path()).unwrap();
+        let mut mmap = code_of(file);
+        modules.note(&mut mmap);
+        assert!(mmap.identity.build_id.is_some());
     }
-    assert_eq!(modules.finish(None, drop), Omitted { files_over: 1, ..Omitted::default() });
+    assert_eq!(modules.shares.open.left(own_uid()), 0);
+    assert_eq!(modules.finish(None, drop), Omitted::default());
+}
+
+/// Check that a deleted file that was not kept open is opened again through its mapping, and counted if there is none.
+#[test]
+fn files_are_opened_again_through_their_mappings() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy("/bin/sleep", file.path()).unwrap();
+    std::fs::set_permissions(file.path(), Permissions::from_mode(0o700)).unwrap();
+    let program = file.into_temp_path();
+    // A process that another test has just forked may still have it open for writing.
+    let spawn = || std::process::Command::new(&program).arg("1000").spawn().ok();
+    let mut running = std::iter::repeat_with(spawn).find_map(|started| started).unwrap();
+    let path = program.as_os_str().as_bytes();
+    let mapping = || {
+        let maps = std::fs::read(format!("/proc/{}/maps", running.id())).unwrap();
+        parse_maps(&maps).find(|entry| entry.path == path && entry.prot & 4 != 0).map(|entry| (entry.start, entry.end))
+    };
+    // Between fork and exec, it is still this program.
+    let (start, end) = std::iter::repeat_with(mapping).find_map(|found| found).unwrap();
+    let mut mmap = Mmap { start, len: end - start, ..code(running.id(), path, identity(&program)) };
+    let mut saved = |program: Option<tempfile::TempPath>| {
+        let mut modules = modules(0);
+        modules.note(&mut mmap);
+        drop(program);
+        let mut n_saved = 0;
+        let omitted = modules.finish(None, |_| n_saved += 1);
+        (n_saved, omitted.files)
+    };
+    assert_eq!(saved(Some(program)), (1, 0));
+    running.kill().and_then(|()| running.wait()).unwrap();
+    assert_eq!(saved(None), (0, 1));
 }
 
 /// Check that deleted files, however many, take no room from later ones, and are forgotten.
