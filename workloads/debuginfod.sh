@@ -1,6 +1,6 @@
 #!/bin/sh
-# A recording of a stripped program, read with the debug information of elfutils' own debuginfod server, which runs in a network
-# namespace of its own: it listens on all addresses. Needs root.
+# A recording of a stripped program, and a store of `fpprof agent`, with the names from elfutils' own debuginfod server, which runs
+# in a network namespace of its own: it listens on all addresses. Needs root.
 # usage: debuginfod.sh FPPROF
 set -eu
 fpprof=$1
@@ -26,7 +26,9 @@ work=$2
 ip link set lo up
 debuginfod -d :memory: -F -p 8002 "$work/served" >"$work/log" 2>&1 &
 server=$!
-trap 'kill $server' EXIT
+agent=
+program=
+trap 'kill $server $agent $program' EXIT
 export DEBUGINFOD_URLS=http://127.0.0.1:8002 DEBUGINFOD_CACHE_PATH="$work/cache"
 # It has the files once it has looked through the directory.
 tries=0
@@ -42,4 +44,34 @@ sleep 1
 "$fpprof" export "$work/run.fpprof" --lines --debuginfod >"$work/folded"
 grep 'main (program.c:2);inner (program.c:1)' "$work/folded"
 DEBUGINFOD_CACHE_PATH=$work/none "$fpprof" export "$work/run.fpprof" --lines | grep inner && exit 1
+
+# Of the program alone there are no names; the agent has them once it has fetched them.
+cat >"$work/agent.toml" <<EOF
+rate = 99
+interval = "1s"
+[store]
+path = "$work/store"
+[http]
+enabled = false
+[debuginfod]
+urls = ["$DEBUGINFOD_URLS"]
+[limits]
+cpu-percent = 100.0
+EOF
+while :; do "$work/served/program"; done &
+program=$!
+"$fpprof" agent --config "$work/agent.toml" &
+agent=$!
+tries=0
+until "$fpprof" export "$work/store" --comm program 2>/dev/null | grep ';main;inner'; do
+    tries=$((tries + 1))
+    if [ $tries -gt 60 ]; then
+        echo "debuginfod: the agent has no names" >&2
+        exit 1
+    fi
+    sleep 1
+done
+kill $agent
+wait $agent
+agent=
 echo "ok: the program and its debug information came from the server"
