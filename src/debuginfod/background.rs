@@ -35,7 +35,7 @@ pub(crate) struct Fetching {
 }
 
 /// What is needed to fetch in the background.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Servers<'a> {
     pub(crate) urls: &'a [String],
     /// The directory of the fetched files, which exists.

@@ -167,6 +167,53 @@ pub(super) fn parts<'p>(cache: &Path, path: &'p Path) -> Option<(&'p str, &'p st
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    /// A server that gives these answers, one to each connection.
+    fn serve(answers: Vec<String>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let url = format!("http://{}", listener.local_addr().expect("its address"));
+        std::thread::spawn(move || {
+            for (answer, stream) in answers.into_iter().zip(listener.incoming().flatten()) {
+                let mut stream = BufReader::new(stream);
+                let head = stream.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+                head.for_each(drop);
+                let _ = stream.get_mut().write_all(answer.as_bytes());
+            }
+        });
+        url
+    }
+
+    fn answer(status: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    }
+
+    /// Check that a server that fails is asked again after the pause, that what it does not have and what is too large is not,
+    /// and that nothing is left of a file that is too large.
+    #[test]
+    fn failures_and_missing_files_differ() {
+        let (failing, missing, large) =
+            (answer("500 Error", ""), answer("404 Not Found", ""), answer("200 OK", "12345"));
+        let url = serve(vec![failing.clone(), answer("200 OK", "1234"), missing, large, failing]);
+        let cache = tempfile::tempdir().expect("a directory");
+        let client = |again| Debuginfod::new(&[format!("{url}/")], cache.path().to_owned(), TIMEOUT, 4, again);
+        let patient = client(Some(Again { server: Duration::ZERO, file: Duration::from_secs(3600) }));
+        let file = |id: &str| cache.path().join(id).join("debuginfo");
+        let (first, second, third) = (file("0123456789abcde0"), file("0123456789abcde1"), file("0123456789abcde2"));
+        assert_eq!([(); 3].map(|()| patient.fetch(&first)), [Fetched::Failed, Fetched::Found, Fetched::NotAsked]);
+        assert_eq!(std::fs::read(&first).expect("a file"), b"1234");
+        assert_eq!([(); 2].map(|()| patient.fetch(&second)), [Fetched::Missing, Fetched::NotAsked]);
+        assert_eq!([(); 2].map(|()| patient.fetch(&third)), [Fetched::Missing, Fetched::NotAsked]);
+        let left = std::fs::read_dir(third.parent().expect("a directory")).expect("entries").count();
+        assert_eq!(left, 0);
+        // Without a pause, a server that fails is asked only once, and so is each file.
+        let once = client(None);
+        assert_eq!(
+            [&second, &second, &third].map(|path| once.fetch(path)),
+            [Fetched::Failed, Fetched::NotAsked, Fetched::Failed]
+        );
+    }
 
     /// Check that only files of the cache are requested, and only by build id.
     #[test]
