@@ -18,6 +18,7 @@ mod positioned;
 mod progress;
 mod recordings;
 mod serve;
+mod stored;
 mod tables;
 mod top;
 mod unwinding;

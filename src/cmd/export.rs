@@ -1,12 +1,11 @@
 //! `fpprof export`: writes the stacks of a recording or a store for other tools.
 
-mod store;
-
 use super::import;
 use crate::exit::{DONE, Usage, refuse_terminal};
 use crate::output::{self, print_message};
 use crate::positioned::Positioned;
 use crate::recordings::{Source, print_times, print_warnings};
+use crate::stored::{self, Rows, is_store, refuse_of_recordings};
 use crate::worker::Files;
 use anyhow::{Context as _, bail};
 use fpprof_analysis::import::perf_events;
@@ -42,7 +41,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
-    rows: store::Rows,
+    rows: Rows,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Folded)]
     format: Format,
@@ -77,11 +76,7 @@ impl Args {
     pub(crate) fn files(&self) -> Files {
         let files = self.source.files([self.output.as_path()], self.strategy.as_slice());
         // Those of a store are found by the process that parses them.
-        Files { reads: files.reads || self.is_of_store(), ..files }
-    }
-
-    fn is_of_store(&self) -> bool {
-        self.source.file.is_dir()
+        Files { reads: files.reads || is_store(&self.source.file), ..files }
     }
 }
 
@@ -93,17 +88,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if args.format.is_binary() {
         refuse_terminal(&args.output)?;
     }
-    if let Some(option) = args.rows.given().filter(|_| !args.is_of_store()) {
-        return Err(Usage(format!(
-            "{option} is for stores; a recording has --time, --comm, --cgroup, --pid and --tid"
-        ))
-        .into());
+    let is_of_store = is_store(&args.source.file);
+    if !is_of_store {
+        args.rows.refuse()?;
     }
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
-    let (folded, profiles) = if args.is_of_store() {
+    let (folded, profiles) = if is_of_store {
         refuse_for_store(args)?;
-        let of = (args.source.event.clone(), args.strategy);
-        let profile = store::profile(&args.source.file, &args.rows, of, &args.source.only.filter())?;
+        let profile = stored::profile(&args.source, &args.rows, args.strategy)?;
         (folded_profile(&profile), vec![profile])
     } else if import::is_of_perf(&args.source.file)? {
         let stacks = of_perf(args, wanted)?;
@@ -139,11 +131,7 @@ fn refuse_for_store(Args { source, format, .. }: &Args) -> anyhow::Result<()> {
         }
         Format::PerfScript => refused("--format perf-script needs each sample, and a store has sums; try folded"),
         Format::Parquet => refused("the files of a store are Apache Parquet: read them, or use `fpprof query`"),
-        Format::Folded | Format::Pprof | Format::Speedscope | Format::Otlp => match source.of_recordings() {
-            Some("--time") => refused("--time is for recordings; a store has --from and --to"),
-            Some(option) => refused(&format!("{option} is for recordings: the stacks of a store are unwound already")),
-            None => Ok(()),
-        },
+        Format::Folded | Format::Pprof | Format::Speedscope | Format::Otlp => refuse_of_recordings(source),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of `fpprof export` of a store.
+//! Tests of `fpprof export` and `fpprof flamegraph` of a store.
 
 use crate::serve::store;
 use crate::support::{Ran, fpprof, ran};
@@ -93,4 +93,27 @@ fn what_is_not_there_is_refused() {
     assert_eq!((exported.status, total(&exported.stdout)), (0, 305));
     let is_named = exported.stderr.lines().any(|line| line.starts_with("warning  ") && line.contains("-web-3.parquet"));
     assert!(is_named, "{}", exported.stderr);
+}
+
+/// Check that a flame graph shows the stacks that are exported, says which they are, and is refused what export is.
+#[test]
+fn stacks_are_drawn() {
+    let dir = tempfile::tempdir().expect("a directory");
+    store(dir.path());
+    let flamegraph = |options: &[&str]| ran(fpprof().arg("flamegraph").arg(dir.path()).args(options));
+    let drawn = flamegraph(&["-o", "-", "--where", "host=web-1", "--comm", "db"]);
+    assert_eq!(drawn.status, 0, "{}", drawn.stderr);
+    for words in ["<title>sort (210 samples, 100.0", "host=web-1", "</svg>"] {
+        assert!(drawn.stdout.contains(words), "{words}: {}", drawn.stdout);
+    }
+    assert!(drawn.stderr.starts_with("fpprof: 210 samples of cpu-clock"), "{}", drawn.stderr);
+    let of_fp = flamegraph(&["-o", "-", "--strategy", "fp"]);
+    assert!(of_fp.stdout.contains("[broken: ra_not_exec]"), "{}", of_fp.stdout);
+    let here = ran(fpprof().arg("flamegraph").arg(dir.path()).current_dir(dir.path()));
+    assert!(here.status == 0 && dir.path().join("store.svg").is_file(), "{}", here.stderr);
+    assert_refused(&flamegraph(&["--lines"]), 2, &["unwound already"]);
+    assert_refused(&flamegraph(&["--where", "process=nothing"]), 1, &["no samples match"]);
+    let recording = dir.path().join("run.fpprof");
+    let of_recording = ran(fpprof().arg("flamegraph").arg(recording).args(["--from", "1"]));
+    assert_refused(&of_recording, 2, &["--from is for stores"]);
 }

@@ -1,10 +1,10 @@
-//! Reads the samples that `fpprof export` writes from a store.
+//! The samples of a store, for `fpprof export` and `fpprof flamegraph`.
 
 use crate::exit::Usage;
 use crate::output::print_message;
+use crate::recordings::Source;
 use crate::serve;
 use anyhow::Context as _;
-use fpprof_analysis::filter::Filter;
 use fpprof_analysis::profile::Profile;
 use fpprof_analysis::strategy::Strategy;
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ const FILTERS: &str = "Filters of a store";
 
 /// Which rows of a store.
 #[derive(Debug, clap::Args)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     /// Only intervals that began at this time or later: 2026-11-26T14:05:00Z, or seconds since 1970
     #[arg(long, value_name = "TIME", help_heading = FILTERS)]
     from: Option<String>,
@@ -33,12 +33,41 @@ fn condition(text: &str) -> Result<(String, String), String> {
 }
 
 impl Rows {
-    /// The first of these options that was given.
-    pub(super) fn given(&self) -> Option<&'static str> {
+    /// Refuses these options for a recording.
+    ///
+    /// # Errors
+    /// If one is given.
+    pub(crate) fn refuse(&self) -> anyhow::Result<()> {
         let Self { from, to, conditions } = self;
         let given = [(from.is_some(), "--from"), (to.is_some(), "--to"), (!conditions.is_empty(), "--where")];
-        given.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
+        let Some((_, option)) = given.into_iter().find(|(is_given, _)| *is_given) else { return Ok(()) };
+        let words = format!("{option} is for stores; a recording has --time, --comm, --cgroup, --pid and --tid");
+        Err(Usage(words).into())
     }
+
+    /// The conditions as text.
+    pub(crate) fn conditions(&self) -> String {
+        let conditions = self.conditions.iter().map(|(column, value)| format!(" {column}={value}"));
+        conditions.collect()
+    }
+}
+
+/// Whether this is the directory of a store.
+pub(crate) fn is_store(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// Refuses options that only recordings have.
+///
+/// # Errors
+/// If one is given.
+pub(crate) fn refuse_of_recordings(source: &Source) -> anyhow::Result<()> {
+    let words = match source.of_recordings() {
+        None => return Ok(()),
+        Some("--time") => "--time is for recordings; a store has --from and --to".to_owned(),
+        Some(option) => format!("{option} is for recordings: the stacks of a store are unwound already"),
+    };
+    Err(Usage(words).into())
 }
 
 /// The samples of a store that pass the filters: of one event and strategy, those of the filters or else the store's best.
@@ -46,12 +75,8 @@ impl Rows {
 ///
 /// # Errors
 /// If a filter is invalid, or the store cannot be read or has no such samples.
-pub(super) fn profile(
-    path: &Path,
-    rows: &Rows,
-    (event, strategy): (Option<String>, Option<Strategy>),
-    only: &Filter,
-) -> anyhow::Result<Profile> {
+pub(crate) fn profile(source: &Source, rows: &Rows, strategy: Option<Strategy>) -> anyhow::Result<Profile> {
+    let (path, event) = (&source.file, source.event.clone());
     let given = [
         ("from", rows.from.clone()),
         ("to", rows.to.clone()),
@@ -65,7 +90,7 @@ pub(super) fn profile(
         Usage(format!("{}{error}", if is_own { "--" } else { "--where " }))
     })?;
     let files = serve::Files::store(path).with_context(|| path.display().to_string())?;
-    let (profile, unread) = serve::profile(&files, &filter, only)?;
+    let (profile, unread) = serve::profile(&files, &filter, &source.only.filter())?;
     for why in unread {
         print_message(&format!("warning  {why}: samples are missing"));
     }
