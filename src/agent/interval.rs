@@ -13,6 +13,7 @@ use super::store::Store;
 use crate::live::Part;
 use crate::tables::Table;
 use fpprof_collector::parse::FileParser;
+use fpprof_collector::return_freed_memory;
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
 use fpprof_reports::parquet::counters::{self, Counter, Counters};
@@ -135,6 +136,8 @@ impl IntervalWriter {
         self.metrics.add_left_out(part.left_out);
         let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
         let mut stored = self.store_stacks(part, recorded, span, options);
+        // The interval, its tables and requests were large for a moment.
+        return_freed_memory();
         let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
         self.metrics.add_stored(n_stored);
         stored.discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
