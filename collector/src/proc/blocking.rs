@@ -2,13 +2,17 @@
 //!
 //! A file may be on a network or FUSE file system whose server does not answer. So another thread makes such calls, and
 //! the caller waits for at most a second. A thread that did not return in time is abandoned, and its place is not asked
-//! again until it does return. The total time spent waiting for one user's files is limited as well.
+//! again until it does return. The total time spent waiting for one user's files is limited as well. Time in which our own
+//! threads were ready and waited for a CPU does not count: where programs keep all CPUs busy, every call takes long, and no
+//! file system is to blame.
 
 use super::effective_uid;
 use crate::share::Credit;
 use crate::sys::monotonic_ns;
 use fpprof_recording::model::Mmap;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
@@ -19,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The wait budget for all files of a user: this long in a burst, and one `PART`th of the time on average.
 const OF_USER: Duration = Duration::from_millis(1500);
 const PART: u64 = 50;
-/// Duration up to which a call is not charged: on a busy machine, any call may take that long.
+/// Duration up to which a call is not charged.
 const USUAL: Duration = Duration::from_millis(5);
 /// The most threads that wait for answers.
 const MAX_STUCK: usize = 64;
@@ -63,12 +67,43 @@ pub(crate) struct BlockingCalls {
     stuck: Vec<Stuck>,
     credit: Credit,
     n_left_out: u64,
+    /// Of the thread that makes or waits for the calls; `None` before the first.
+    delay: Option<RunDelay>,
+}
+
+/// The time that a thread has waited for a CPU.
+///
+/// # Sources
+/// `proc_pid_schedstat` in the kernel's `fs/proc/base.c`.
+#[derive(Debug)]
+struct RunDelay(Option<File>);
+
+impl RunDelay {
+    fn of_this_thread() -> Self {
+        // A kernel without this counts no such time.
+        Self(File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    fn ns(&self) -> u64 {
+        let mut text = [0; 64];
+        let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        let text = text.get(..read).and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
+        text.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// The beginning of a call.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    at_ns: u64,
+    /// What the thread had waited for a CPU by then.
+    delay_ns: u64,
 }
 
 impl Default for BlockingCalls {
     fn default() -> Self {
         let credit = Credit::new(nanoseconds(OF_USER), PART);
-        Self { idle: None, stuck: Vec::new(), credit, n_left_out: 0 }
+        Self { idle: None, stuck: Vec::new(), credit, n_left_out: 0, delay: None }
     }
 }
 
@@ -88,31 +123,40 @@ struct Stuck {
 #[derive(Debug)]
 struct CallThread(Sender<Call>);
 
-type Call = Box<dyn FnOnce() + Send>;
+type Call = Box<dyn FnOnce(&RunDelay) + Send>;
 
 impl BlockingCalls {
     /// Makes a call on this thread and charges it to the user of the place; `None` at once if the user's budget is used
     /// up.
     pub(crate) fn wait<T>(&mut self, place: Place, what: impl FnOnce() -> T) -> Option<T> {
-        let begun_ns = self.begin(place)?;
+        let begun = self.begin(place)?;
         let value = what();
-        self.end(place, begun_ns);
+        // The process that works for this one waits for a CPU about as long as this thread.
+        let delay_ns = self.delay_ns().saturating_sub(begun.delay_ns);
+        self.end(place, begun, delay_ns);
         Some(value)
     }
 
-    fn begin(&mut self, place: Place) -> Option<u64> {
-        let now_ns = monotonic_ns();
-        self.credit.forget(now_ns);
-        let has_credit = self.credit.has(place.user, now_ns);
+    fn begin(&mut self, place: Place) -> Option<Begun> {
+        let at_ns = monotonic_ns();
+        self.credit.forget(at_ns);
+        let has_credit = self.credit.has(place.user, at_ns);
         self.n_left_out += u64::from(!has_credit);
-        has_credit.then_some(now_ns)
+        has_credit.then(|| Begun { at_ns, delay_ns: self.delay_ns() })
     }
 
-    fn end(&mut self, place: Place, begun_ns: u64) {
+    /// Charges the time of a call, but not that in which this thread waited for a CPU, and another one as long as given.
+    fn end(&mut self, place: Place, begun: Begun, delay_elsewhere_ns: u64) {
         let now_ns = monotonic_ns();
-        if let Some(ns) = now_ns.saturating_sub(begun_ns).checked_sub(nanoseconds(USUAL)) {
+        let delay_ns = self.delay_ns().saturating_sub(begun.delay_ns).saturating_add(delay_elsewhere_ns);
+        let not_charged_ns = delay_ns.saturating_add(nanoseconds(USUAL));
+        if let Some(ns) = now_ns.saturating_sub(begun.at_ns).checked_sub(not_charged_ns) {
             self.credit.spend(place.user, now_ns, ns);
         }
+    }
+
+    fn delay_ns(&mut self) -> u64 {
+        self.delay.get_or_insert_with(RunDelay::of_this_thread).ns()
     }
 
     /// How often a call was refused because its user's budget was used up.
@@ -133,13 +177,14 @@ impl BlockingCalls {
         if is_silent || n_of_user >= MAX_STUCK_OF_USER || self.stuck.len() >= MAX_STUCK {
             return None;
         }
-        let begun_ns = self.begin(place)?;
-        let value = self.make(place, what);
-        self.end(place, begun_ns);
+        let begun = self.begin(place)?;
+        let (value, delay_ns) = self.make(place, what).unzip();
+        self.end(place, begun, delay_ns.unwrap_or(0));
         value
     }
 
-    fn make<T: Send + 'static>(&mut self, place: Place, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// The value of a call, and how long its thread waited for a CPU.
+    fn make<T: Send + 'static>(&mut self, place: Place, what: impl FnOnce() -> T + Send + 'static) -> Option<(T, u64)> {
         let thread = self.idle.take().map_or_else(CallThread::start, Ok).ok()?;
         let (answer, answered) = sync_channel(1);
         let has_returned = Arc::new(AtomicBool::new(false));
@@ -169,11 +214,13 @@ impl BlockingCalls {
 /// file, and closing that may also take long.
 fn returning<T: Send + 'static>(
     what: impl FnOnce() -> T + Send + 'static,
-    answer: SyncSender<T>,
+    answer: SyncSender<(T, u64)>,
     has_returned: Arc<AtomicBool>,
 ) -> Call {
-    Box::new(move || {
-        let unwanted = answer.send(what()).err();
+    Box::new(move |delay| {
+        let before_ns = delay.ns();
+        let value = what();
+        let unwanted = answer.send((value, delay.ns().saturating_sub(before_ns))).err();
         drop(unwanted);
         has_returned.store(true, Ordering::Release);
     })
@@ -182,7 +229,10 @@ fn returning<T: Send + 'static>(
 impl CallThread {
     fn start() -> io::Result<Self> {
         let (calls, to_make) = channel::<Call>();
-        let make = move || to_make.into_iter().for_each(|call| call());
+        let make = move || {
+            let delay = RunDelay::of_this_thread();
+            to_make.into_iter().for_each(|call| call(&delay));
+        };
         std::thread::Builder::new().name("fpprof-open".to_owned()).spawn(make)?;
         Ok(Self(calls))
     }
@@ -239,6 +289,33 @@ mod tests {
         assert!((1..=8).contains(&opened), "{opened}");
         assert_eq!((calls.n_left_out(), calls.wait(place(1, 100), || 1), calls.n_left_out()), (1, None, 2));
         assert_eq!((calls.wait(place(2, 0), || 2), calls.call(place(2, 0), || 3)), (Some(2), Some(3)));
+    }
+
+    /// Check that calls of a user are not limited because programs keep all CPUs busy: together they take far more than the
+    /// limit.
+    #[test]
+    fn busy_cpus_are_no_slow_places() {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let n_busy = 6 * std::thread::available_parallelism().unwrap().get();
+        let spins = |is_over: Arc<AtomicBool>| move || while !is_over.load(Ordering::Relaxed) {};
+        let busy: Vec<_> = (0..n_busy).map(|_| std::thread::spawn(spins(Arc::clone(&is_over)))).collect();
+        let mut calls = BlockingCalls::default();
+        let mut beyond_usual = Duration::ZERO;
+        let works = || {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(1) {}
+        };
+        for n in 0.. {
+            let began = Instant::now();
+            let made = if n % 2 == 0 { calls.call(place(1, 1), works) } else { calls.wait(place(1, 1), works) };
+            assert_eq!(made, Some(()), "after {n} calls, {beyond_usual:?} beyond what is usual");
+            beyond_usual += began.elapsed().saturating_sub(USUAL);
+            if beyond_usual > 2 * OF_USER {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        busy.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
     /// Check that a user with many silent file systems is no longer asked, while others are.
