@@ -38,6 +38,12 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
+    /// Whether there are such files.
+    pub(super) fn has_files(&self) -> bool {
+        let Self { token_file, tls_cert, tls_key } = self;
+        [token_file, tls_cert, tls_key].iter().any(|file| file.is_some())
+    }
+
     /// Reads the files.
     ///
     /// # Errors

@@ -73,12 +73,10 @@ pub(crate) fn run(files: Files, listen: &Listen, args: &AccessArgs, access: Acce
     let url = bound.url(access.tls.is_some())?;
     runtime.block_on(async {
         let (order, mut orders) = mpsc::channel(1);
-        let kinds = [
-            (SignalKind::interrupt(), Order::Stop),
-            (SignalKind::terminate(), Order::Stop),
-            (SignalKind::hangup(), Order::Reload),
-        ];
-        for (kind, meant) in kinds {
+        let stops = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| (kind, Order::Stop));
+        // Without files to read again, the end of the terminal ends the server.
+        let reloads = args.has_files().then_some((SignalKind::hangup(), Order::Reload));
+        for (kind, meant) in stops.into_iter().chain(reloads) {
             let (mut signal, order) = (signal(kind)?, order.clone());
             tokio::spawn(async move { while signal.recv().await.is_some() && order.send(meant).await.is_ok() {} });
         }

@@ -13,6 +13,7 @@ use std::fs::Permissions;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -314,7 +315,8 @@ fn other_machines_are_served_over_tls() {
     assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
 }
 
-/// Check that SIGHUP has the token and the certificate read again, and that they stay as they were if one cannot be used.
+/// Check that SIGHUP has the token and the certificate read again, that they stay as they were if one cannot be used, and that
+/// it ends a server without them.
 #[test]
 fn files_are_read_again() {
     let mut files = Files::new();
@@ -341,6 +343,9 @@ fn files_are_read_again() {
     files.ca = others.ca.clone();
     assert!(is_answered(&files, &serving, &new) && !is_answered(&files, &serving, TOKEN));
     assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
+    // Without such files it ends with its terminal.
+    let mut plain = Serving::start(&files.path("store"));
+    assert_eq!(plain.end(Signal::SIGHUP).signal(), Some(Signal::SIGHUP as i32));
 }
 
 /// Check that clients which connect and say nothing, stop in the middle of a handshake or of a request, or guess the token,
