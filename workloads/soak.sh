@@ -70,6 +70,7 @@ metric() { # NAME: over all labels
 agent=$!
 pids="$pids $agent"
 sleep 30
+kill -0 $agent || { echo "soak: the agent failed: $(cat "$work/log")" >&2; exit 1; }
 printf '%8s %9s %6s %8s %10s %10s %10s %9s\n' minute 'memory kB' files threads recorded stored discarded 'store kB'
 minute=0
 while [ $minute -lt "$minutes" ]; do
