@@ -157,10 +157,11 @@ impl Table {
                 // Its last line, which is still being written; or one that is too long.
                 return len.saturating_sub(self.read.1) < PIECE_BYTES as u64;
             }
-            self.read.1 = self.read.1.saturating_add(bytes);
+            // What there is no room for is read again when there is.
             if !shares.take(self.place.user(), lines.len() as u64) {
                 return false;
             }
+            self.read.1 = self.read.1.saturating_add(bytes);
             if !lines.is_empty() {
                 emit(lines);
             }
@@ -361,6 +362,19 @@ mod tests {
         look(false);
         grow();
         assert_eq!(look(true), 1);
+    }
+
+    /// Check that lines for which there is no room are taken once there is.
+    #[test]
+    fn lines_wait_for_room() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"1000 10 f\n").unwrap();
+        let (mut table, mut lines) = (table(), Vec::new());
+        let mut take = |most| {
+            table.take(&opened(file.as_file()), &ParseHere, &mut Shares::new(most), &mut |piece| lines.extend(piece))
+        };
+        assert!(!take(2) && take(1 << 20) && take(1 << 20));
+        assert_eq!(lines, b"1000 10 f\n");
     }
 
     /// Check that each line is taken once, as soon as it is complete, and that a re-created table is taken from its
