@@ -107,10 +107,13 @@ fn trim(cache: &Path, max_bytes: u64) -> anyhow::Result<()> {
     }
     files.sort_unstable();
     let now = SystemTime::now();
+    // Between two downloads, a file of this process's number is from an earlier process, as in a container.
+    let own = format!(".{}.part", std::process::id());
     let mut bytes = files.iter().fold(0, |sum: u64, (_, len, _)| sum.saturating_add(*len));
     for (modified, len, path) in files {
         let is_old = now.duration_since(modified).is_ok_and(|age| age > INCOMPLETE_FOR);
-        let is_incomplete = parts(cache, &path).is_none() && is_old;
+        let is_own = path.as_os_str().as_encoded_bytes().ends_with(own.as_bytes());
+        let is_incomplete = parts(cache, &path).is_none() && (is_old || is_own);
         if bytes > max_bytes || is_incomplete {
             std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
             bytes = bytes.saturating_sub(len);
@@ -141,7 +144,7 @@ mod tests {
         };
         let old = file("0123456789abcde0", "debuginfo", 30);
         let newer = file("0123456789abcde1", "executable", 20);
-        let partial = file("0123456789abcde2", "debuginfo.7.part", 10);
+        let partial = file("0123456789abcde2", "debuginfo.0.part", 10);
         trim(dir.path(), 300).unwrap();
         assert_eq!([&old, &newer, &partial].map(|path| path.exists()), [true; 3]);
         trim(dir.path(), 200).unwrap();
@@ -150,5 +153,8 @@ mod tests {
         let left = file("0123456789abcde2", "debuginfo.8.part", INCOMPLETE_FOR.as_secs() + 60);
         trim(dir.path(), 300).unwrap();
         assert_eq!([&newer, &partial, &left].map(|path| path.exists()), [true, true, false]);
+        let own = file("0123456789abcde2", &format!("debuginfo.{}.part", std::process::id()), 0);
+        trim(dir.path(), 300).unwrap();
+        assert_eq!([&partial, &own].map(|path| path.exists()), [true, false]);
     }
 }
