@@ -16,7 +16,8 @@ pids=
 end() {
     for pid in $pids; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
     umount -l "$work/disk"
-    rm -rf "$work"
+    # What was killed may still write a last file.
+    rm -rf "$work" 2>/dev/null || { sleep 1 && rm -rf "$work"; }
 }
 trap end EXIT
 trap 'exit 1' INT TERM
