@@ -3,6 +3,7 @@
 use super::unwind_sections::unwind_sections;
 use super::{ElfFile, FileStat, Opened, Segment};
 use fpprof_unwind::{Arch, Module, ModuleId, Modules, TruncatedReason, Unwinder};
+use std::cell::RefCell;
 use std::fs::File;
 use std::ops::Range;
 
@@ -11,6 +12,8 @@ const MAX_FILES: usize = 8;
 const MAX_BYTES: usize = 128 << 20;
 /// The most ranges returned at once.
 const MAX_RANGES: usize = 1 << 18;
+/// How much code is read at once.
+const WINDOW_BYTES: u64 = 4096;
 
 /// A cache of files whose rules were requested recently, so that they are not read again for each function.
 #[derive(Debug, Default)]
@@ -55,6 +58,21 @@ struct RuleFile {
 struct CodeFile {
     elf: ElfFile,
     module: Module,
+    window: RefCell<CodeWindow>,
+}
+
+/// The code read last, from an SVMA on. Code without call frame information is looked at byte by byte, several times.
+#[derive(Debug, Default)]
+struct CodeWindow {
+    svma: u64,
+    code: Vec<u8>,
+}
+
+impl CodeWindow {
+    fn get(&self, svma: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(svma.checked_sub(self.svma)?).ok()?;
+        self.code.get(start..start.checked_add(len)?)
+    }
 }
 
 impl Modules for CodeFile {
@@ -63,7 +81,30 @@ impl Modules for CodeFile {
     }
 
     fn code(&self, _id: ModuleId, svma: u64, code: &mut [u8]) -> bool {
-        self.elf.copy_code(svma, code)
+        let mut window = self.window.borrow_mut();
+        if window.get(svma, code.len()).is_none()
+            && let Some(read) = self.window_around(svma)
+        {
+            *window = read;
+        }
+        let Some(bytes) = window.get(svma, code.len()) else {
+            // At the beginning or the end of a segment.
+            return self.elf.copy_code(svma, code);
+        };
+        code.copy_from_slice(bytes);
+        true
+    }
+}
+
+impl CodeFile {
+    /// Code before and after an address, all of the same segment.
+    fn window_around(&self, svma: u64) -> Option<CodeWindow> {
+        let holds = |segment: &&Segment| svma.wrapping_sub(segment.svma) < segment.file_bytes;
+        let segment = self.elf.image().segments.iter().find(holds)?;
+        let begin = (svma - segment.svma).saturating_sub(WINDOW_BYTES / 2);
+        let bytes = WINDOW_BYTES.min(segment.file_bytes - begin);
+        let code = self.elf.read_range(segment.file_offset.checked_add(begin)?, bytes, WINDOW_BYTES)?;
+        Some(CodeWindow { svma: segment.svma + begin, code })
     }
 }
 
@@ -77,7 +118,11 @@ impl RuleFile {
         let all = [&sections.eh_frame, &sections.eh_frame_hdr, &sections.debug_frame];
         let bytes = all.into_iter().flatten().map(|section| section.bytes.len()).sum();
         let module = Module::new(sections);
-        (!found.is_too_much).then(|| Self { code: CodeFile { elf, module }, unwinder: Unwinder::default(), bytes })
+        (!found.is_too_much).then(|| Self {
+            code: CodeFile { elf, module, window: RefCell::default() },
+            unwinder: Unwinder::default(),
+            bytes,
+        })
     }
 
     fn rules(&mut self, parts: &[Range<u64>]) -> Vec<(Range<u64>, u64)> {
