@@ -47,19 +47,19 @@ enum limit {
 	MAX_SEGMENTS = 64,
 	/* The most nested control groups that are checked. */
 	MAX_CGROUP_DEPTH = 64,
-	/* Bytes of code whose rules are in one way of a set (cfi.bpf.h): 256, so that one byte holds a position. */
+	/* Bytes of code whose rules are in a way of a set (cfi.bpf.h), or several: 256, so that one byte holds a position. */
 	GRANULE_BYTES = 256,
-	/* Likewise for a part of a granule that has too many rows; each part has its own way. */
-	GRANULE_PART_BYTES = 32,
-	/* Granules of a set. */
+	/* Ways of a set. */
 	RULE_WAYS = 4,
-	/* Rows of a granule: one for each change of rule. */
-	GRANULE_ROWS = 16,
+	/* Rows of a way: one for each change of rule. */
+	WAY_ROWS = 16,
+	/* The most ways with rows of one granule. */
+	GRANULE_WAYS = 8,
 	/* Offsets in files that have keys, and numbers of files in keys. */
 	KEY_OFFSET_BITS = 38,
 	KEY_NUMBERS = 1 << 24,
-	/* Marks the only row of a granule whose parts have ways of their own, in place of a rule's index. */
-	PLACE_IN_PARTS = 0xffff,
+	/* In the last row of a way, in place of a rule's index: another way has the rows from there on. */
+	PLACE_IN_NEXT_WAY = 0xffff,
 	/* Code mappings cached per CPU, a power of two. */
 	CODE_MAPPINGS = 8,
 	/* Rules cached per CPU, a power of two. */

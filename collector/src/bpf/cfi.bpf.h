@@ -8,6 +8,8 @@
  *   number, granule of the file -> set and way       rule_sets, by a key of both
  *   byte of the granule -> row -> index of a rule    rules
  *
+ * The last row of a way may refer to a further way, with the granule's next rows, which was written before.
+ *
  * User space replaces a way by clearing its key first and writing the new key last; and it increments the way's
  * sequence before and after it writes the rows. If key and sequence are the same before and after reading, what was
  * read belongs to the key. The key alone does not suffice: the rows of the same key may be rewritten.
@@ -21,42 +23,30 @@
 #include "memory.bpf.h"
 #include "stack_end.bpf.h"
 
-/*
- * Index of a byte's rule in the granule with this key, 0 for none.
- *
- * verifier: global, as ends_with_call
- */
-__noinline __u32 find_place(__u64 key, __u64 byte)
+/* Index of a byte's rule in a way with this key, 0 for none. */
+static __always_inline __u32 place_in_way(struct rule_set *set, __u32 way, __u64 key, __u64 byte)
 {
-	__u32 number = KEY_HASH(key) & rule_set_mask, place, sequence, way = RULE_WAYS;
-	struct rule_set *set = bpf_map_lookup_elem(&rule_sets, &number);
+	__u32 place, sequence = *(volatile __u32 *)&set->ways[way].sequence;
 	__u64 before, row = 0;
 	int i;
 
-	if (!set)
-		return 0;
-#pragma unroll
-	for (i = 0; i < RULE_WAYS; i++)
-		if (*(volatile __u64 *)&set->keys[i] == key)
-			way = i;
-	if (way >= RULE_WAYS)
-		return 0;
-	barrier_var(way);
-	way &= RULE_WAYS - 1;
-	sequence = *(volatile __u32 *)&set->ways[way].sequence;
 	/* verifier: without branches, all of which it would follow */
 #pragma unroll
-	for (i = 0; i < GRANULE_ROWS; i++) {
-		before = byte - *(volatile __u8 *)&set->starts[way * GRANULE_ROWS + i];
+	for (i = 0; i < WAY_ROWS; i++) {
+		before = byte - *(volatile __u8 *)&set->starts[way * WAY_ROWS + i];
 		barrier_var(before);
 		row += 1 - (before >> 63);
 		/* One after the other, or clang keeps all of them on the stack. */
+		barrier_var(row);
 		barrier();
 	}
-	row = way * GRANULE_ROWS + ((row - 1) & (GRANULE_ROWS - 1));
+	/* The byte is in the way before, which was written again since it was read. */
+	if (!row)
+		return 0;
+	row = way * WAY_ROWS + ((row - 1) & (WAY_ROWS - 1));
 	/* verifier: the bounds must hold for the register that is added (seen on 6.1) */
 	barrier_var(row);
-	row &= RULE_WAYS * GRANULE_ROWS - 1;
+	row &= RULE_WAYS * WAY_ROWS - 1;
 	place = *(volatile __u16 *)&set->places[row];
 	if (*(volatile __u64 *)&set->keys[way] != key ||
 	    *(volatile __u32 *)&set->ways[way].sequence != sequence)
@@ -64,6 +54,42 @@ __noinline __u32 find_place(__u64 key, __u64 byte)
 	if (!set->ways[way].used)
 		set->ways[way].used = 1;
 	return place;
+}
+
+/*
+ * Index of the rule of an offset in the file with this number, 0 for none.
+ *
+ * verifier: global, as ends_with_call. One loop for ways and sets, since of the 512 bytes of stack little is left.
+ */
+__noinline __u32 find_place(__u32 number, __u64 offset)
+{
+	__u32 set_number, place, way, i;
+	struct rule_set *set;
+	__u64 key;
+	int n;
+
+	for (i = 0; i < 2 * GRANULE_WAYS; i++) {
+		key = RULE_KEY(number, offset, i / 2);
+		set_number = (i & 1 ? SECOND_KEY_HASH(key) : KEY_HASH(key)) & rule_set_mask;
+		set = bpf_map_lookup_elem(&rule_sets, &set_number);
+		if (!set)
+			return 0;
+		way = RULE_WAYS;
+#pragma unroll
+		for (n = 0; n < RULE_WAYS; n++)
+			if (*(volatile __u64 *)&set->keys[n] == key)
+				way = n;
+		barrier_var(way);
+		if (way >= RULE_WAYS && i & 1)
+			return 0;
+		if (way >= RULE_WAYS)
+			continue;
+		place = place_in_way(set, way & (RULE_WAYS - 1), key, offset & (GRANULE_BYTES - 1));
+		if (place != PLACE_IN_NEXT_WAY)
+			return place;
+		i |= 1;
+	}
+	return 0;
 }
 
 /* Index of the cached mapping that contains an address. */
@@ -144,9 +170,7 @@ static __always_inline __u32 find_rule(struct loop_context *context, __u64 addre
 		return CFI_END_NONE;
 	}
 	if (mapping->number)
-		place = find_place(RULE_KEY(mapping->number, offset), offset & (GRANULE_BYTES - 1));
-	if (place == PLACE_IN_PARTS)
-		place = find_place(RULE_PART_KEY(mapping->number, offset), offset & (GRANULE_PART_BYTES - 1));
+		place = find_place(mapping->number, offset);
 	if (!place) {
 		/* User space may have forgotten all numbers. */
 		mapping->number = 0;

@@ -25,12 +25,13 @@ enum rule_layout {
 	RULE_NO_CFI = 8,
 };
 
-/* A file's number, a bit for parts of granules, and the index of the granule or part in the file. */
-#define RULE_KEY(number, offset) ((__u64)(number) << 40 | (offset) / GRANULE_BYTES)
-#define RULE_PART_KEY(number, offset) ((__u64)(number) << 40 | 1ULL << 39 | (offset) / GRANULE_PART_BYTES)
+/* A file's number, which of the granule's ways it is, and the index of the granule in the file. */
+#define RULE_KEY(number, offset, n) ((__u64)(number) << 40 | (__u64)(n) << 32 | (offset) / GRANULE_BYTES)
 #define RECENT_KEY(number, offset) ((__u64)(number) << 40 | (offset))
-/* Fibonacci hashing, after folding the upper half into the lower. */
-#define KEY_HASH(key) (((key) ^ (key) >> 32) * 0x9e3779b97f4a7c15ULL >> 40)
+/* Fibonacci hashing, after folding the upper half into the lower. Each key may be in two sets: fewer keys compete for a way. */
+#define KEY_PRODUCT(key) (((key) ^ (key) >> 32) * 0x9e3779b97f4a7c15ULL)
+#define KEY_HASH(key) (KEY_PRODUCT(key) >> 40)
+#define SECOND_KEY_HASH(key) (KEY_PRODUCT(key) >> 23)
 /* Offsets from here on have no keys, so code there has no rules. */
 #define KEY_OFFSETS (1ULL << KEY_OFFSET_BITS)
 
@@ -69,7 +70,7 @@ struct cfi_miss {
 
 /*
  * Rules of some granules, each named by a key; key 0 is unused. User space writes them, BPF sets `used`.
- * Rows ascend, and the first starts with the granule; unused rows are copies of the last, but start at 255.
+ * Rows ascend, and those of a granule's first way start with it; unused rows are copies of the last, but start at 255.
  */
 struct rule_set {
 	__u64 keys[RULE_WAYS];
@@ -78,9 +79,9 @@ struct rule_set {
 		__u32 used, sequence;
 	} ways[RULE_WAYS];
 	/* Offset in its granule where each row starts. */
-	__u8 starts[RULE_WAYS * GRANULE_ROWS];
+	__u8 starts[RULE_WAYS * WAY_ROWS];
 	/* Index of its rule in the map of rules; 0 for none. */
-	__u16 places[RULE_WAYS * GRANULE_ROWS];
+	__u16 places[RULE_WAYS * WAY_ROWS];
 };
 
 /* A per-CPU cache of rules, in front of the shared tables: one cache line is read instead of three. */

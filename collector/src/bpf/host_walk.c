@@ -90,20 +90,20 @@ static void provide(struct cfi_walk *walk, struct host_walk *input)
 		;
 }
 
-/* The keys of rules and their hash, for user space, which writes the rules. */
-__u64 fpprof_rule_key(__u32 number, __u64 offset)
+/* The keys of rules and their hashes, for user space, which writes the rules. */
+__u64 fpprof_rule_key(__u32 number, __u64 offset, __u32 n)
 {
-	return RULE_KEY(number, offset);
-}
-
-__u64 fpprof_rule_part_key(__u32 number, __u64 offset)
-{
-	return RULE_PART_KEY(number, offset);
+	return RULE_KEY(number, offset, n);
 }
 
 __u32 fpprof_key_hash(__u64 key)
 {
 	return KEY_HASH(key);
+}
+
+__u32 fpprof_second_key_hash(__u64 key)
+{
+	return SECOND_KEY_HASH(key);
 }
 
 /*

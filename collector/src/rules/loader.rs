@@ -1,6 +1,6 @@
 //! Loading of missed rules into the maps of the BPF programs.
 
-use super::table::{MAX_FILES, RuleTable};
+use super::table::{GRANULE, MAX_FILES, RuleTable};
 use crate::bpf::types::{cfi_miss, code_file};
 use crate::parse::{FileParser, Found, ParseTask, RuleRange};
 use crate::proc::{BlockingCalls, Place, open_mapped};
@@ -26,7 +26,7 @@ const MAX_PATHS: usize = 1 << 14;
 const MAX_GUESSED: usize = 256;
 /// How many functions of a file are parsed one by one, and the size of the blocks of code that are parsed from then on.
 const SINGLE_FUNCTIONS: u64 = 64;
-const BLOCK_BYTES: u64 = 16 << 10;
+const BLOCK_BYTES: u64 = 64 << 10;
 /// The most parts of a file per request to the parser, which has to fit into a message.
 const MAX_PARTS: usize = 256;
 /// How long a file without rules is left alone at first, and at most; the time doubles each time.
@@ -254,7 +254,7 @@ impl Loader {
             }
             let number = self.number(key)?;
             self.table.add(number, &ranges);
-            let blocks = parts.iter().filter(|part| part.end - part.start == BLOCK_BYTES);
+            let blocks = parts.iter().filter(|part| part.end - part.start > 1);
             let loaded = blocks.map(|part| part.start / BLOCK_BYTES);
             self.blocks.entry(key).or_default().loaded.extend(loaded);
         }
@@ -287,10 +287,15 @@ impl Loader {
             }
             *n_missed += 1;
             let block = offset / BLOCK_BYTES;
-            parts.push(match *n_missed > SINGLE_FUNCTIONS && !loaded.contains(&block) {
-                true => block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES,
-                false => offset..offset + 1,
-            });
+            let start = block * BLOCK_BYTES;
+            if *n_missed <= SINGLE_FUNCTIONS || loaded.contains(&block) {
+                parts.push(offset..offset + 1);
+                continue;
+            }
+            // The function that the block begins in was often loaded with the block before.
+            let is_new = |at: &u64| !number.is_some_and(|number| self.table.has(number, *at));
+            let start = (start..offset).step_by(GRANULE.into()).find(is_new).unwrap_or(offset);
+            parts.push(start..(block + 1) * BLOCK_BYTES);
         }
         parts
     }
@@ -369,7 +374,7 @@ mod tests {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let ParseTask::Rules { parts } = task else { return None };
             let of_part = |part: &Range<u64>| {
-                (0..self.rules_per_part).map(move |n| part.start + n).collect::<Vec<_>>().into_iter()
+                (0..self.rules_per_part).map(move |n| part.start + 8 * n).collect::<Vec<_>>().into_iter()
             };
             let rule = |at: u64| RuleRange { start: at, end: at + 1, rule: at << 8 };
             let ranges: Vec<RuleRange> = parts.iter().flat_map(of_part).map(rule).collect();
@@ -417,7 +422,7 @@ mod tests {
         };
         assert_eq!(loader.load(first, &missed_first, &[0]), Some(()));
         let given = number(&loader, first).expect("the first file has a number");
-        assert!(loader.table.has(given, 0) && loader.table.has(given, 199) && !loader.table.has(given, 200));
+        assert!(loader.table.has(given, 0) && loader.table.has(given, 8 * 199) && !loader.table.has(given, 8 * 200));
 
         // 256 parts of 200 rules each fit in addition, and 512 do not.
         let offsets: Vec<u64> = (1..=512).map(|n| n * BLOCK_BYTES).collect();

@@ -2,9 +2,10 @@
 
 use crate::bpf::types::{limit, rule_layout, rule_set};
 use crate::parse::RuleRange;
-use crate::sys::{SharedMap, key_hash, rule_key, rule_part_key, wait_for_programs};
+use crate::sys::{SharedMap, key_hash, rule_key, second_key_hash, wait_for_programs};
 use rustc_hash::FxHashMap;
 use std::mem::{offset_of, size_of};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of sets: room for the rules of 134 MB of code, in 34 MB of memory. With half of it, programs of the size of
@@ -19,11 +20,15 @@ const N_NUMBERS: u32 = limit::KEY_NUMBERS.0;
 
 const SET_BYTES: usize = size_of::<rule_set>();
 const WAYS: usize = limit::RULE_WAYS.0 as usize;
-const ROWS: usize = limit::GRANULE_ROWS.0 as usize;
-const GRANULE: usize = limit::GRANULE_BYTES.0 as usize;
-const PART: usize = limit::GRANULE_PART_BYTES.0 as usize;
-const IN_PARTS: u16 = u16::MAX;
-const _: () = assert!(limit::PLACE_IN_PARTS.0 == IN_PARTS as u32);
+const ROWS: usize = limit::WAY_ROWS.0 as usize;
+/// The most ways of a granule.
+const GRANULE_WAYS: u32 = limit::GRANULE_WAYS.0;
+pub(super) const GRANULE: u16 = 256;
+const _: () = assert!(limit::GRANULE_BYTES.0 == GRANULE as u32);
+/// The most rows of a granule: all its ways but the last have one that only says so.
+const MAX_ROWS: usize = (ROWS - 1) * (GRANULE_WAYS as usize - 1) + ROWS;
+const IN_NEXT_WAY: u16 = u16::MAX;
+const _: () = assert!(limit::PLACE_IN_NEXT_WAY.0 == IN_NEXT_WAY as u32);
 /// The two halves of a way's state word.
 const USED: u64 = u32::MAX as u64;
 const ONE_WRITE: u64 = 1 << 32;
@@ -43,8 +48,38 @@ pub(crate) struct RuleTable {
     places: FxHashMap<u64, u16>,
 }
 
-/// Rule indexes for the bytes of a granule, 0 for none.
-type Places = [u16; GRANULE];
+/// The rules of a granule: from each offset in it up to the next, the index of a rule, 0 for none. The first offset is 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Runs(Vec<(u16, u16)>);
+
+impl Runs {
+    /// Sets the rule of a range of offsets.
+    fn set(&mut self, range: Range<u16>, place: u16) {
+        let from = self.0.partition_point(|&(start, _)| start < range.start);
+        let to = self.0.partition_point(|&(start, _)| start <= range.end);
+        let last = to.checked_sub(1).and_then(|last| self.0.get(last)).map_or(0, |&(_, place)| place);
+        let rest = (range.end < GRANULE).then_some((range.end, last));
+        self.0.splice(from..to, std::iter::once((range.start, place)).chain(rest));
+        self.0.dedup_by_key(|(_, place)| *place);
+    }
+
+    /// The rows of each way. In the last row of a way that others follow, they take the place of a rule.
+    fn ways(&self) -> Vec<[(u16, u16); ROWS]> {
+        let mut ways = Vec::new();
+        let mut rest = self.0.as_slice();
+        loop {
+            let mut rows = [(u16::from(u8::MAX), rest.last().map_or(0, |&(_, place)| place)); ROWS];
+            rows.iter_mut().zip(rest).for_each(|(row, run)| *row = *run);
+            let follows = if rest.len() > ROWS { rest.get(ROWS - 1..) } else { None };
+            if let (Some(_), Some((_, place))) = (follows, rows.last_mut()) {
+                *place = IN_NEXT_WAY;
+            }
+            ways.push(rows);
+            let Some(follows) = follows else { return ways };
+            rest = follows;
+        }
+    }
+}
 
 impl RuleTable {
     /// A table in these maps, which must be empty.
@@ -64,48 +99,46 @@ impl RuleTable {
 
     /// The rule index of an offset, looked up as the BPF programs do.
     fn place_of(&self, number: u32, offset: u64) -> Option<u16> {
-        let (granule, byte) = (offset / GRANULE as u64, offset % GRANULE as u64);
-        let (part, byte_of_part) = (byte / PART as u64, byte % PART as u64);
-        match self.place_in(key(number, granule), byte)? {
-            IN_PARTS => self.place_in(part_key(number, granule, part), byte_of_part),
-            place => Some(place),
-        }
+        let byte = offset % u64::from(GRANULE);
+        let places = (0..GRANULE_WAYS).map(|n| self.place_in_way(rule_key(number, offset, n), byte));
+        let place = places.into_iter().find(|place| *place != Some(IN_NEXT_WAY))?;
+        place.filter(|&place| place != 0)
     }
 
-    fn place_in(&self, key: u64, byte: u64) -> Option<u16> {
+    fn place_in_way(&self, key: u64, byte: u64) -> Option<u16> {
         let (set, way) = self.find(key)?;
         let row = (0..ROWS).rev().find(|&row| u64::from(self.start(set, way, row)) <= byte)?;
-        Some(self.row_place(set, way, row)).filter(|&place| place != 0)
+        Some(self.row_place(set, way, row))
     }
 
     /// The set and way of a key.
     fn find(&self, key: u64) -> Option<(usize, usize)> {
-        let set = set_of(key);
-        (0..WAYS).find(|&way| self.key(set, way) == key).map(|way| (set, way))
+        let ways = sets_of(key).into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)));
+        ways.into_iter().find(|&(set, way)| self.key(set, way) == key)
     }
 
     /// Adds rules of a file, which must ascend.
     pub(crate) fn add(&mut self, number: u32, ranges: &[RuleRange]) {
-        let mut current: Option<(u64, Places)> = None;
+        let mut current: Option<(u64, Runs)> = None;
         for range in ranges {
             let Some(place) = self.place(range.rule) else { continue };
             let mut at = range.start;
             while at < range.end {
-                let granule = at / GRANULE as u64;
-                let start = granule * GRANULE as u64;
-                let end = range.end.min(start.saturating_add(GRANULE as u64));
-                if current.is_none_or(|(known, _)| known != granule) {
-                    current.iter().for_each(|(granule, places)| self.write(number, *granule, places));
-                    current = Some((granule, self.read(number, granule)));
+                let granule = at / u64::from(GRANULE);
+                let start = granule * u64::from(GRANULE);
+                let end = range.end.min(start.saturating_add(u64::from(GRANULE)));
+                if current.as_ref().is_none_or(|(known, _)| *known != granule) {
+                    let next = (granule, self.read(number, granule));
+                    current.replace(next).into_iter().for_each(|(granule, runs)| self.write(number, granule, runs));
                 }
-                let part = usize::try_from(at - start).ok().zip(usize::try_from(end - start).ok());
-                if let (Some((_, places)), Some((from, to))) = (&mut current, part) {
-                    places.get_mut(from..to).into_iter().for_each(|places| places.fill(place));
+                let offsets = u16::try_from(at - start).ok().zip(u16::try_from(end - start).ok());
+                if let (Some((_, runs)), Some((from, to))) = (&mut current, offsets) {
+                    runs.set(from..to, place);
                 }
                 at = end;
             }
         }
-        current.iter().for_each(|(granule, places)| self.write(number, *granule, places));
+        current.into_iter().for_each(|(granule, runs)| self.write(number, granule, runs));
     }
 
     /// Forgets everything. Walks in progress stay correct, since file numbers are not soon used again; the rules themselves
@@ -120,7 +153,7 @@ impl RuleTable {
 
     /// Whether `n` more rules may not fit.
     pub(crate) fn is_full_for(&self, n: usize) -> bool {
-        self.places.len().saturating_add(n) >= usize::from(IN_PARTS)
+        self.places.len().saturating_add(n) >= usize::from(IN_NEXT_WAY)
     }
 
     /// The index of a rule, which is added if missing; `None` if there is no room.
@@ -128,59 +161,50 @@ impl RuleTable {
         if let Some(place) = self.places.get(&rule) {
             return Some(*place);
         }
-        let place = u16::try_from(self.places.len() + 1).ok().filter(|&place| place != IN_PARTS)?;
+        let place = u16::try_from(self.places.len() + 1).ok().filter(|&place| place != IN_NEXT_WAY)?;
         self.rules.word(usize::from(place) * 8)?.store(rule, Ordering::Release);
         self.places.insert(rule, place);
         Some(place)
     }
 
     /// The rules of a granule.
-    fn read(&self, number: u32, granule: u64) -> Places {
-        let mut places = [0; GRANULE];
-        if self.read_rows(key(number, granule), &mut places) == Some(IN_PARTS) {
-            places.fill(0);
-            for (n, places) in (0..).zip(places.chunks_exact_mut(PART)) {
-                self.read_rows(part_key(number, granule, n), places);
+    fn read(&self, number: u32, granule: u64) -> Runs {
+        let mut runs = Runs(vec![(0, 0)]);
+        for n in 0..GRANULE_WAYS {
+            let found = self.find(key(number, granule, n));
+            for (set, way, row) in found.into_iter().flat_map(|(set, way)| (0..ROWS).map(move |row| (set, way, row))) {
+                runs.set(self.start(set, way, row).into()..GRANULE, self.row_place(set, way, row));
+            }
+            match runs.0.last_mut() {
+                Some((_, place)) if *place == IN_NEXT_WAY => *place = 0,
+                _ => break,
             }
         }
-        places
+        runs
     }
 
-    /// Fills `places` from a key's rows and returns the last of them; `None` if it has none.
-    fn read_rows(&self, key: u64, places: &mut [u16]) -> Option<u16> {
-        let (set, way) = self.find(key)?;
-        let mut last = None;
-        for row in 0..ROWS {
-            let (start, place) = (self.start(set, way, row), self.row_place(set, way, row));
-            places.get_mut(usize::from(start)..).into_iter().for_each(|places| places.fill(place));
-            last = Some(place);
+    /// Writes the rules of a granule. A way is written before the one that refers to it, so that a walk never takes the
+    /// rows of an older one for its own.
+    fn write(&mut self, number: u32, granule: u64, mut runs: Runs) {
+        if runs.0.len() > MAX_ROWS {
+            runs.0.truncate(MAX_ROWS);
+            let other_registers = self.place(NEEDS_OTHER_REGISTERS).unwrap_or(0);
+            runs.0.last_mut().into_iter().for_each(|(_, place)| *place = other_registers);
         }
-        last
-    }
-
-    /// Writes the rules of a granule: in one way, or in parts if it has too many rows.
-    fn write(&mut self, number: u32, granule: u64, places: &Places) {
-        if let Some(rows) = rows(places) {
-            return self.write_rows(key(number, granule), rows);
+        for (n, rows) in (0..).zip(runs.ways()).collect::<Vec<_>>().into_iter().rev() {
+            self.write_rows(key(number, granule, n), rows);
         }
-        for (n, places) in (0..).zip(places.chunks_exact(PART)) {
-            let rows = rows(places).or_else(|| Some([(0, self.place(NEEDS_OTHER_REGISTERS)?); ROWS]));
-            rows.into_iter().for_each(|rows| self.write_rows(part_key(number, granule, n), rows));
-        }
-        self.write_rows(key(number, granule), [(0, IN_PARTS); ROWS]);
     }
 
     /// Concurrent readers find nothing: the key is cleared first and written last. The sequence makes a reader that
     /// began before the write and ends after it find nothing, too.
-    fn write_rows(&mut self, key: u64, rows: [(u8, u16); ROWS]) {
-        let set = set_of(key);
-        let known = self.find(key).map(|(_, way)| way);
-        let Some(way) = known.or_else(|| self.way_for(set)) else { return };
+    fn write_rows(&mut self, key: u64, rows: [(u16, u16); ROWS]) {
+        let Some((set, way)) = self.find(key).or_else(|| self.way_for(key)) else { return };
         self.set_key(set, way, 0);
         self.raise_sequence(set, way);
         let (starts, _) = rows.as_chunks::<8>();
         for (n, rows) in starts.iter().enumerate() {
-            let word = u64::from_le_bytes(rows.map(|(start, _)| start));
+            let word = u64::from_le_bytes(rows.map(|(start, _)| u8::try_from(start).unwrap_or(u8::MAX)));
             self.cell(set, starts_at(way) + n * 8).into_iter().for_each(|cell| cell.store(word, Ordering::Release));
         }
         let (places, _) = rows.as_chunks::<4>();
@@ -192,18 +216,24 @@ impl RuleTable {
         self.set_key(set, way, key);
     }
 
-    /// The way for a new granule: a free one, else one that no walk has used since the last call, else the first.
-    fn way_for(&self, set: usize) -> Option<usize> {
-        if let Some(free) = (0..WAYS).find(|&way| self.key(set, way) == 0) {
-            return Some(free);
+    /// The way for a new key: a free one, of the set that has more of them; else one that no walk has used since the
+    /// last call, else the first.
+    fn way_for(&self, key: u64) -> Option<(usize, usize)> {
+        let sets = sets_of(key);
+        let free = |set: usize| (0..WAYS).filter(move |&way| self.key(set, way) == 0);
+        let [first, second] = sets;
+        let roomier = if free(second).count() > free(first).count() { second } else { first };
+        if let Some(way) = free(roomier).next() {
+            return Some((roomier, way));
         }
-        let state = |way: usize| self.state(set, way);
-        let unused = (0..WAYS).find(|&way| state(way).is_some_and(|state| state.load(Ordering::Relaxed) & USED == 0));
-        unused.or_else(|| {
-            (0..WAYS).filter_map(state).for_each(|state| {
+        let ways = || sets.into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)));
+        let state = |(set, way): (usize, usize)| self.state(set, way);
+        let is_unused = |at: &(usize, usize)| state(*at).is_some_and(|state| state.load(Ordering::Relaxed) & USED == 0);
+        ways().find(is_unused).or_else(|| {
+            ways().filter_map(state).for_each(|state| {
                 state.fetch_and(!USED, Ordering::Relaxed);
             });
-            Some(0)
+            ways().next()
         })
     }
 
@@ -255,27 +285,13 @@ fn places_at(way: usize) -> usize {
     offset_of!(rule_set, places) + way * ROWS * 2
 }
 
-fn key(number: u32, granule: u64) -> u64 {
-    rule_key(number, granule * GRANULE as u64)
+fn key(number: u32, granule: u64, n: u32) -> u64 {
+    rule_key(number, granule * u64::from(GRANULE), n)
 }
 
-fn part_key(number: u32, granule: u64, part: u64) -> u64 {
-    rule_part_key(number, granule * GRANULE as u64 + part * PART as u64)
-}
-
-fn set_of(key: u64) -> usize {
-    key_hash(key) as usize & (N_SETS as usize - 1)
-}
-
-/// The rows of a granule or part; `None` if there are too many.
-fn rows(places: &[u16]) -> Option<[(u8, u16); ROWS]> {
-    let mut rows = [(u8::MAX, places.last().copied().unwrap_or(0)); ROWS];
-    let mut start = 0;
-    for (n, run) in places.chunk_by(|a, b| a == b).enumerate() {
-        *rows.get_mut(n)? = (u8::try_from(start).ok()?, run.first().copied()?);
-        start += run.len();
-    }
-    Some(rows)
+/// The sets that a key may be in.
+fn sets_of(key: u64) -> [usize; 2] {
+    [key_hash(key), second_key_hash(key)].map(|hash| hash as usize & (N_SETS as usize - 1))
 }
 
 #[cfg(test)]
@@ -327,53 +343,76 @@ pub(super) mod tests {
         }
     }
 
-    /// Check that granules with many rows are split into parts, and that parts with too many rows make the walk give
-    /// up.
+    /// Check that granules with many rows have several ways, and that of a granule with too many rows the last ones make
+    /// the walk give up.
     #[test]
-    fn crowded_granules_are_told_in_parts() {
+    fn crowded_granules_have_several_ways() {
         let mut table = table();
         let each = |from: u64, to: u64, bytes: u64| {
             (from..to)
                 .step_by(usize::try_from(bytes).unwrap())
                 .map(move |at| range(at, at + bytes, 100 + at / bytes % 7))
         };
-        let ranges: Vec<RuleRange> = each(256, 512, 2).chain(each(512, 544, 1)).chain(each(544, 768, 16)).collect();
+        let ranges: Vec<RuleRange> = each(256, 512, 4).chain(each(512, 768, 1)).chain(each(768, 1024, 16)).collect();
         table.add(1, &ranges);
-        for offset in 256..512 {
-            assert_eq!(rule(&table, 1, offset), Some(100 + offset / 2 % 7), "{offset}");
+        let expected = |offset: u64| match offset {
+            256..512 => Some(100 + offset / 4 % 7),
+            512..632 => Some(100 + offset % 7),
+            632..768 => Some(NEEDS_OTHER_REGISTERS),
+            768..1024 => Some(100 + offset / 16 % 7),
+            _ => None,
+        };
+        for offset in 0..1100 {
+            assert_eq!(rule(&table, 1, offset), expected(offset), "{offset}");
         }
-        assert!((512..544).all(|offset| rule(&table, 1, offset) == Some(NEEDS_OTHER_REGISTERS)));
-        assert!((544..768).all(|offset| rule(&table, 1, offset) == Some(100 + offset / 16 % 7)));
-        assert!(table.has(1, 300) && table.has(1, 600) && !table.has(1, 800));
-        // Later additions go to the parts.
-        table.add(1, &[range(300, 304, 9)]);
-        assert_eq!([299, 300, 303, 304].map(|offset| rule(&table, 1, offset)), [102, 9, 9, 105].map(Some));
+        // Later additions leave the rest as it is, also where the rows move to other ways.
+        table.add(1, &[range(257, 262, 9)]);
+        for offset in 262..1100 {
+            assert_eq!(rule(&table, 1, offset), expected(offset), "{offset}");
+        }
+        assert_eq!([256, 257, 261, 262].map(|offset| rule(&table, 1, offset)), [101, 9, 9, 102].map(Some));
+        // Without one of its ways, a granule has rules up to it.
+        let (set, way) = table.find(key(1, 1, 2)).expect("a third way");
+        table.set_key(set, way, 0);
+        let has: Vec<u64> = (256..512).filter(|&offset| table.has(1, offset)).collect();
+        assert!(has.iter().copied().eq(256..has.len() as u64 + 256) && (100..130).contains(&has.len()), "{has:?}");
+        table.add(1, &ranges);
+        assert!((0..1100).all(|offset| rule(&table, 1, offset) == expected(offset)));
     }
 
-    /// Check that in a full set the granule that no walk has used makes room, and that nothing of the evicted one is
-    /// left.
+    /// Check that a granule is put into either of its sets, and that where both are full the one that no walk has used
+    /// makes room, and that nothing of the evicted one is left.
     #[test]
     fn what_is_used_stays() {
         let mut table = table();
-        let same_set: Vec<u64> =
-            (0..).filter(|&granule| set_of(key(1, granule)) == set_of(key(1, 0))).take(WAYS + 1).collect();
-        let (last, others) = same_set.split_last().unwrap();
-        for &granule in others {
-            table.add(1, &[range(granule * 256, granule * 256 + 256, 20)]);
+        let in_set = |granule: &u64| sets_of(key(1, *granule, 0)).contains(&0);
+        let rivals: Vec<u64> = (0..).filter(in_set).take(8 * WAYS).collect();
+        let covered = |granule: u64| range(granule * 256, granule * 256 + 256, 20 + granule);
+        for &granule in &rivals {
+            table.add(1, &[covered(granule)]);
+            assert_eq!(rule(&table, 1, granule * 256), Some(20 + granule));
         }
-        let state = |way: usize| table.state(set_of(key(1, 0)), way).unwrap();
-        (0..WAYS).filter(|&way| way != 2).for_each(|way| {
-            state(way).fetch_or(1, Ordering::Relaxed);
-        });
-        let unused = table.key(set_of(key(1, 0)), 2);
-        table.add(1, &[range(last * 256, last * 256 + 256, 21)]);
-        for &granule in others {
-            assert_eq!(rule(&table, 1, granule * 256), (key(1, granule) != unused).then_some(20), "{granule}");
-        }
-        assert_eq!(rule(&table, 1, last * 256), Some(21));
+        // One set has room for four of them, so the others are in their other sets.
+        assert!(rivals.iter().all(|granule| table.has(1, granule * 256)));
+        let new = (0..).find(|granule| !rivals.contains(granule)).unwrap();
+        let sets = sets_of(key(1, new, 0));
+        let fill = |table: &RuleTable, used: &dyn Fn(usize, usize) -> bool| {
+            for (set, way) in sets.into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way))) {
+                table.set_key(set, way, u64::MAX);
+                table.state(set, way).unwrap().store(u64::from(used(set, way)), Ordering::Relaxed);
+            }
+        };
+        fill(&table, &|set, way| (set, way) != (sets[1], 2));
+        table.add(1, &[covered(new)]);
+        assert_eq!(table.find(key(1, new, 0)), Some((sets[1], 2)));
+        // If all are used, one makes room, and the others count as unused from then on.
+        fill(&table, &|_, _| true);
+        table.add(1, &[covered(new)]);
+        assert_eq!(table.find(key(1, new, 0)), Some((sets[0], 0)));
+        assert_eq!(rule(&table, 1, new * 256 + 255), Some(20 + new));
         assert!(!table.is_full_for(60_000) && table.is_full_for(65_533));
         table.clear();
-        assert!(same_set.iter().all(|granule| rule(&table, 1, granule * 256).is_none()));
+        assert!(!table.has(1, new * 256) && rivals.iter().all(|granule| !table.has(1, granule * 256)));
     }
 
     /// Check that rewriting the rows of a key raises the sequence before and after, and preserves whether a walk has
@@ -382,9 +421,10 @@ pub(super) mod tests {
     fn writing_raises_the_sequence() {
         let mut table = table();
         table.add(1, &[range(0, 100, 20)]);
-        let state = |table: &RuleTable| table.state(set_of(key(1, 0)), 0).unwrap().load(Ordering::Relaxed);
+        let (set, way) = table.find(key(1, 0, 0)).unwrap();
+        let state = |table: &RuleTable| table.state(set, way).unwrap().load(Ordering::Relaxed);
         assert_eq!(state(&table), 2 * ONE_WRITE);
-        table.state(set_of(key(1, 0)), 0).unwrap().fetch_or(1, Ordering::Relaxed);
+        table.state(set, way).unwrap().fetch_or(1, Ordering::Relaxed);
         table.add(1, &[range(100, 200, 21)]);
         assert_eq!(state(&table), (4 * ONE_WRITE) | 1);
     }

@@ -38,7 +38,7 @@ pub(crate) use process::{
     OpenFiles, Rusage, has_ended, is_secure_execution, monotonic_ns, open_pidfd, read_memory, realtime_ns, rusage,
     set_realtime, share_memory, terminate, thread_cpu_ns, try_wait,
 };
-pub(crate) use rule_keys::{key_hash, rule_key, rule_part_key};
+pub(crate) use rule_keys::{key_hash, rule_key, second_key_hash};
 pub(crate) use shared_map::SharedMap;
 pub use signal::StopFlag;
 pub(crate) use uevents::Uevents;
