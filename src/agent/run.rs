@@ -226,9 +226,18 @@ impl Agent<'_> {
         };
         let ended = session.end();
         self.ended = Some(Instant::now());
-        let feed = ended?;
-        if let Some(part) = feed.take() {
-            self.close(part, &interval, &mut counting);
+        match (ended, next) {
+            (Ok(feed), _) => {
+                if let Some(part) = feed.take() {
+                    self.close(part, &interval, &mut counting);
+                }
+            }
+            // It was to end anyway, by a stop or another reload. The settings that failed are not needed any more.
+            (Err(error), Some(next)) if self.previous.is_some() => {
+                print_failure(&error, "the recording was to end anyway");
+                return Ok(if next == Next::Again { self.handle_orders() } else { next });
+            }
+            (Err(error), _) => return Err(error),
         }
         match next {
             Some(Next::Again) => Ok(self.handle_orders()),

@@ -46,11 +46,16 @@ pub(crate) struct Stored {
 impl Agent {
     /// Starts an agent with intervals of a second, and these lines before the rest of the configuration.
     pub(crate) fn start(settings: &str, environment: &[(&str, &Path)]) -> Self {
+        Self::start_as(fpprof(), settings, environment)
+    }
+
+    /// Likewise, with a command that starts fpprof.
+    fn start_as(command: Command, settings: &str, environment: &[(&str, &Path)]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let address = free.expect("an address");
         Self::configured(&directory, settings, address);
-        let agent = Self::started(&directory, environment);
+        let agent = Self::started(command, &directory, environment);
         let [program, arguments @ ..] = ENDLESS;
         let busy =
             Command::new(program).args(arguments).env("FPPROF_TEAM", "web").env("FPPROF_OTHER", "x-secret").spawn();
@@ -58,9 +63,9 @@ impl Agent {
         Self { agent, busy, address, directory }
     }
 
-    fn started(directory: &tempfile::TempDir, environment: &[(&str, &Path)]) -> Ended {
+    fn started(mut command: Command, directory: &tempfile::TempDir, environment: &[(&str, &Path)]) -> Ended {
         let log = File::options().create(true).append(true).open(directory.path().join("log")).expect("a log");
-        let agent = fpprof()
+        let agent = command
             .args(["agent", "--config"])
             .arg(directory.path().join("agent.toml"))
             .envs(environment.iter().copied())
@@ -73,7 +78,7 @@ impl Agent {
     /// Starts an agent with other settings over the same store, after [`Self::stop`].
     pub(crate) fn start_again(&mut self, settings: &str) {
         self.configure(settings);
-        self.agent = Self::started(&self.directory, &[]);
+        self.agent = Self::started(fpprof(), &self.directory, &[]);
         wait_until("it answers", || self.get("/-/healthy").is_some());
     }
 
@@ -448,6 +453,42 @@ fn settings_are_read_again() {
     agent.signal(Signal::SIGHUP);
     wait_until("the rate changes", || agent.metric("fpprof_sampling_rate_hertz") == 499.0);
     agent.wait_for_samples(200.0);
+    agent.end().assert_balance();
+}
+
+/// Check that a configuration that cannot be recorded with leaves the previous one in effect, and that an agent that is
+/// asked to stop, or to read another configuration, does so at whatever point of that.
+#[test]
+fn configurations_that_fail_are_taken_back() {
+    let without_bpf = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-bpf,-sys_admin", env!("CARGO_BIN_EXE_fpprof")]);
+        Agent::start_as(command, "rate = 99\ncall-graph = \"fp\"", &[])
+    };
+    let n_read = |agent: &Agent| agent.log().matches("read the configuration again").count();
+    let reload = |agent: &Agent, settings: &str| {
+        let before = n_read(agent);
+        agent.configure(settings);
+        agent.signal(Signal::SIGHUP);
+        wait_until("it is read", || n_read(agent) > before);
+    };
+    let agent = without_bpf();
+    for (wait_ms, rate) in [(0, 101), (20, 102), (40, 103), (80, 104), (160, 105)] {
+        let mut stopped = without_bpf();
+        stopped.wait_for_samples(10.0);
+        reload(&stopped, "call-graph = \"cfi\"");
+        reload(&agent, "call-graph = \"cfi\"");
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        stopped.stop();
+        reload(&agent, &format!("rate = {rate}\ncall-graph = \"fp\""));
+        wait_until("the last one is used", || agent.metric("fpprof_sampling_rate_hertz") == f64::from(rate));
+        agent.wait_for_samples(10.0);
+        stopped.stored().assert_balance();
+    }
+    reload(&agent, "call-graph = \"cfi\"");
+    wait_until("it is taken back", || agent.log().contains("the previous configuration stays in effect"));
+    agent.wait_for_samples(10.0);
+    assert_eq!(agent.metric("fpprof_sampling_rate_hertz"), 105.0);
     agent.end().assert_balance();
 }
 
