@@ -28,7 +28,10 @@ enum rule_layout {
 /* A file's number, which of the granule's ways it is, and the index of the granule in the file. */
 #define RULE_KEY(number, offset, n) ((__u64)(number) << 40 | (__u64)(n) << 32 | (offset) / GRANULE_BYTES)
 #define RECENT_KEY(number, offset) ((__u64)(number) << 40 | (offset))
-/* Fibonacci hashing, after folding the upper half into the lower. Each key may be in two sets: fewer keys compete for a way. */
+/*
+ * Fibonacci hashing, after folding the upper half into the lower. A key is in either of two sets, so that sets fill
+ * evenly.
+ */
 #define KEY_PRODUCT(key) (((key) ^ (key) >> 32) * 0x9e3779b97f4a7c15ULL)
 #define KEY_HASH(key) (KEY_PRODUCT(key) >> 40)
 #define SECOND_KEY_HASH(key) (KEY_PRODUCT(key) >> 23)

@@ -8,8 +8,8 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of sets: room for the rules of 134 MB of code, in 34 MB of memory. With half of it, programs of the size of
-/// rustc lose rules as fast as they gain others.
+/// Number of sets: room for the rules of 134 MB of code, of less where it is crowded, in 34 MB of memory. With half of it,
+/// programs of the size of rustc lose rules as fast as they gain others.
 pub(crate) const N_SETS: u32 = 1 << 17;
 /// The most distinct rules: as many as an index can name.
 pub(crate) const N_RULES: u32 = 1 << 16;
@@ -100,9 +100,8 @@ impl RuleTable {
     /// The rule index of an offset, looked up as the BPF programs do.
     fn place_of(&self, number: u32, offset: u64) -> Option<u16> {
         let byte = offset % u64::from(GRANULE);
-        let places = (0..GRANULE_WAYS).map(|n| self.place_in_way(rule_key(number, offset, n), byte));
-        let place = places.into_iter().find(|place| *place != Some(IN_NEXT_WAY))?;
-        place.filter(|&place| place != 0)
+        let mut places = (0..GRANULE_WAYS).map(|n| self.place_in_way(rule_key(number, offset, n), byte));
+        places.find(|place| *place != Some(IN_NEXT_WAY))?.filter(|&place| place != 0)
     }
 
     fn place_in_way(&self, key: u64, byte: u64) -> Option<u16> {
@@ -113,8 +112,7 @@ impl RuleTable {
 
     /// The set and way of a key.
     fn find(&self, key: u64) -> Option<(usize, usize)> {
-        let ways = sets_of(key).into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)));
-        ways.into_iter().find(|&(set, way)| self.key(set, way) == key)
+        ways_for(key).find(|&(set, way)| self.key(set, way) == key)
     }
 
     /// Adds rules of a file, which must ascend.
@@ -219,21 +217,19 @@ impl RuleTable {
     /// The way for a new key: a free one, of the set that has more of them; else one that no walk has used since the
     /// last call, else the first.
     fn way_for(&self, key: u64) -> Option<(usize, usize)> {
-        let sets = sets_of(key);
         let free = |set: usize| (0..WAYS).filter(move |&way| self.key(set, way) == 0);
-        let [first, second] = sets;
+        let [first, second] = sets_of(key);
         let roomier = if free(second).count() > free(first).count() { second } else { first };
         if let Some(way) = free(roomier).next() {
             return Some((roomier, way));
         }
-        let ways = || sets.into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)));
         let state = |(set, way): (usize, usize)| self.state(set, way);
         let is_unused = |at: &(usize, usize)| state(*at).is_some_and(|state| state.load(Ordering::Relaxed) & USED == 0);
-        ways().find(is_unused).or_else(|| {
-            ways().filter_map(state).for_each(|state| {
+        ways_for(key).find(is_unused).or_else(|| {
+            ways_for(key).filter_map(state).for_each(|state| {
                 state.fetch_and(!USED, Ordering::Relaxed);
             });
-            ways().next()
+            ways_for(key).next()
         })
     }
 
@@ -292,6 +288,11 @@ fn key(number: u32, granule: u64, n: u32) -> u64 {
 /// The sets that a key may be in.
 fn sets_of(key: u64) -> [usize; 2] {
     [key_hash(key), second_key_hash(key)].map(|hash| hash as usize & (N_SETS as usize - 1))
+}
+
+/// Those sets, each with its ways.
+fn ways_for(key: u64) -> impl Iterator<Item = (usize, usize)> {
+    sets_of(key).into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)))
 }
 
 #[cfg(test)]
@@ -397,7 +398,7 @@ pub(super) mod tests {
         let new = (0..).find(|granule| !rivals.contains(granule)).unwrap();
         let sets = sets_of(key(1, new, 0));
         let fill = |table: &RuleTable, used: &dyn Fn(usize, usize) -> bool| {
-            for (set, way) in sets.into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way))) {
+            for (set, way) in ways_for(key(1, new, 0)) {
                 table.set_key(set, way, u64::MAX);
                 table.state(set, way).unwrap().store(u64::from(used(set, way)), Ordering::Relaxed);
             }
