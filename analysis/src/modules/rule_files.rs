@@ -99,9 +99,10 @@ impl Modules for CodeFile {
 impl CodeFile {
     /// Code before and after an address, all of the same segment.
     fn window_around(&self, svma: u64) -> Option<CodeWindow> {
-        let holds = |segment: &&Segment| svma.wrapping_sub(segment.svma) < segment.file_bytes;
-        let segment = self.elf.image().segments.iter().find(holds)?;
-        let begin = (svma - segment.svma).saturating_sub(WINDOW_BYTES / 2);
+        let in_segment = |segment: &Segment| svma.checked_sub(segment.svma).filter(|at| *at < segment.file_bytes);
+        let found = self.elf.image().segments.iter().find_map(|segment| Some((segment, in_segment(segment)?)));
+        let (segment, at) = found?;
+        let begin = at.saturating_sub(WINDOW_BYTES / 2);
         let bytes = WINDOW_BYTES.min(segment.file_bytes - begin);
         let code = self.elf.read_range(segment.file_offset.checked_add(begin)?, bytes, WINDOW_BYTES)?;
         Some(CodeWindow { svma: segment.svma + begin, code })
@@ -193,7 +194,9 @@ fn code_segment(segments: &[Segment], part: &Range<u64>) -> Option<Segment> {
 
 #[cfg(test)]
 mod tests {
-    use super::RuleFiles;
+    use super::{CodeFile, Modules as _, Opened, RuleFile, RuleFiles, WINDOW_BYTES};
+    use crate::modules::FileStat;
+    use fpprof_unwind::ModuleId;
     use std::fs::File;
 
     /// Check that functions of a real file have rules at their offsets, the same when requested again, that two offsets
@@ -216,5 +219,26 @@ mod tests {
         let other = tempfile::NamedTempFile::new().expect("a file");
         assert_eq!(files.rules(other.reopen().expect("the file"), &[part, 0..0]), None);
         assert_eq!(files.rules(open(), &[u64::MAX - 1..u64::MAX, 0..0]), Some(Vec::new()));
+    }
+
+    /// Check that the code of a real file is the same with and without a window, at the edges of its segments, too.
+    #[test]
+    fn windows_hold_the_code() {
+        let own = File::open(std::env::current_exe().expect("this program")).expect("this program");
+        let stat = FileStat::of(&own.metadata().expect("its metadata"));
+        let file = RuleFile::read(Opened { reader: Box::new(own), stat }).expect("it has rules");
+        let CodeFile { elf, .. } = &file.code;
+        let mut n_read = 0;
+        for segment in &elf.image().segments {
+            let end = segment.svma + segment.file_bytes;
+            let near = |at: u64| at.saturating_sub(20)..at + 20;
+            for svma in near(segment.svma).chain(near(segment.svma + WINDOW_BYTES)).chain(near(end)) {
+                let (mut with, mut without) = ([0; 16], [0; 16]);
+                let is_read = file.code.code(ModuleId(0), svma, &mut with);
+                assert_eq!((is_read, with), (elf.copy_code(svma, &mut without), without), "{svma:x}");
+                n_read += usize::from(is_read);
+            }
+        }
+        assert!(n_read > 100, "{n_read}");
     }
 }
