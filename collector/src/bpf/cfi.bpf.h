@@ -40,7 +40,7 @@ static __always_inline __u32 place_in_way(struct rule_set *set, __u32 way, __u64
 		barrier_var(row);
 		barrier();
 	}
-	/* The byte is in the way before, which was written again since it was read. */
+	/* The way before has been written again since it was read, and has this byte now. */
 	if (!row)
 		return 0;
 	row = way * WAY_ROWS + ((row - 1) & (WAY_ROWS - 1));

@@ -27,8 +27,8 @@ const MAX_GUESSED: usize = 256;
 /// How many functions of a file are parsed one by one, and the size of the blocks of code that are parsed from then on.
 const SINGLE_FUNCTIONS: u64 = 64;
 const BLOCK_BYTES: u64 = 64 << 10;
-/// The most parts of a file per request to the parser, which has to fit into a message.
-const MAX_PARTS: usize = 256;
+/// The most parts of a file per request to the parser: 4 MiB of code, which have fewer ranges than it returns at once.
+const MAX_PARTS: usize = 64;
 /// How long a file without rules is left alone at first, and at most; the time doubles each time.
 const FIRST_REFUSAL: Duration = Duration::from_millis(50);
 const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
@@ -287,14 +287,13 @@ impl Loader {
             }
             *n_missed += 1;
             let block = offset / BLOCK_BYTES;
-            let start = block * BLOCK_BYTES;
             if *n_missed <= SINGLE_FUNCTIONS || loaded.contains(&block) {
                 parts.push(offset..offset + 1);
                 continue;
             }
             // The function that the block begins in was often loaded with the block before.
             let is_new = |at: &u64| !number.is_some_and(|number| self.table.has(number, *at));
-            let start = (start..offset).step_by(GRANULE.into()).find(is_new).unwrap_or(offset);
+            let start = (block * BLOCK_BYTES..offset).step_by(GRANULE.into()).find(is_new).unwrap_or(offset);
             parts.push(start..(block + 1) * BLOCK_BYTES);
         }
         parts
@@ -436,6 +435,28 @@ mod tests {
         let again = number(&loader, first).expect("the first file has a number again");
         assert!(again > of_second && of_second > given, "{given}, {of_second}, {again}");
         assert!(loader.table.has(again, 0) && !loader.table.has(given, 0));
+    }
+
+    /// Check that a file that was missed often is loaded in blocks, each from the first code on that has no rules yet, and a
+    /// loaded block again by single functions.
+    #[test]
+    fn blocks_begin_where_rules_are_missing() {
+        let mut loader = loader(&Arc::new(Parser { rules_per_part: 1, ..Parser::default() }));
+        let (file, missed) = missed(1);
+        let singles: Vec<u64> = (1..=SINGLE_FUNCTIONS).map(|n| n * BLOCK_BYTES).collect();
+        assert_eq!(loader.load(file, &missed, &singles), Some(()));
+        let number = loader.number(file).expect("a number");
+        let block = 100 * BLOCK_BYTES;
+        let known = u64::from(GRANULE) * 3;
+        loader.table.add(number, &[RuleRange { start: block - 8, end: block + known, rule: 1 << 8 }]);
+        let parts = |loader: &mut Loader, offset| {
+            let parts = loader.parts(file, &[offset]);
+            parts.into_iter().map(|part| (part.start, part.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(&mut loader, block + 4 * known), [(block + known, block + BLOCK_BYTES)]);
+        assert_eq!(loader.load(file, &missed, &[block + 4 * known]), Some(()));
+        let single = block + 5 * known;
+        assert_eq!(parts(&mut loader, single), [(single, single + 1)]);
     }
 
     /// Check that after the last number the first is used again, and that no file keeps its number then.
