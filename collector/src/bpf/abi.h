@@ -60,7 +60,8 @@ enum limit {
 	KEY_NUMBERS = 1 << 24,
 	/* In the last row of a way, in place of a rule's index: another way has the rows from there on. */
 	PLACE_IN_NEXT_WAY = 0xffff,
-	/* Code mappings cached per CPU, a power of two. */
+	/* Address spaces whose code mappings are cached per CPU, and mappings of each: powers of two. */
+	CODE_SPACES = 8,
 	CODE_MAPPINGS = 8,
 	/* Rules cached per CPU, a power of two. */
 	RECENT_RULES = 1024,
@@ -419,7 +420,7 @@ struct cpu_control {
 	__u64 is_busy;
 	/* See any_number. */
 	__u64 any_number;
-	__u64 pad0[1];
+	__u64 pad0[5];
 	/*
 	 * Position up to which the ring was read. This and what follows are only written by user space, on a cache
 	 * line of their own.

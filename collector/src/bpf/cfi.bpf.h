@@ -96,46 +96,54 @@ __noinline __u32 find_place(__u32 number, __u64 offset)
 static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64 address)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
-	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
+	__u32 number = walk->mapping & (ALL_CODE_MAPPINGS - 1);
+	struct code_space *space;
+	struct code_range *ranges;
+	bool is_new;
 	int i;
 
 	/* Usually the previous frame's mapping. */
 	if (address - walk->ranges[number].start < walk->ranges[number].end - walk->ranges[number].start)
 		return number;
+	space = current_space(walk);
+	/* verifier: a pointer, since it forgets the bounds of a number that is spilled (seen on 6.1) */
+	ranges = &walk->ranges[first_mapping(walk)];
 	number = CODE_MAPPINGS;
 #pragma unroll
 	for (i = 0; i < CODE_MAPPINGS; i++)
-		if (address - walk->ranges[i].start < walk->ranges[i].end - walk->ranges[i].start)
+		if (address - ranges[i].start < ranges[i].end - ranges[i].start)
 			number = i;
-	if (number == CODE_MAPPINGS) {
-		number = walk->n_mappings++ & (CODE_MAPPINGS - 1);
+	is_new = number == CODE_MAPPINGS;
+	if (is_new)
+		number = space->n_mappings++ & (CODE_MAPPINGS - 1);
+	/* verifier: a value that went through a map is unknown; otherwise it would follow each number */
+	walk->mapping = first_mapping(walk) + number;
+	number = *(volatile __u32 *)&walk->mapping & (ALL_CODE_MAPPINGS - 1);
+	if (is_new) {
 		read_mapping(context, &walk->ranges[number], &walk->mappings[number],
 			     bpf_get_current_task_btf()->mm, address);
 		/* What is not code takes no room: few words of a stack are (scan_word). */
 		if (!walk->ranges[number].end)
-			walk->n_mappings--;
+			space->n_mappings--;
 	}
-	/* verifier: a value that went through a map is unknown; otherwise it would follow each number */
-	walk->mapping = number;
-	return *(volatile __u32 *)&walk->mapping & (CODE_MAPPINGS - 1);
+	return *(volatile __u32 *)&walk->mapping & (ALL_CODE_MAPPINGS - 1);
 }
 
 /* The rule of executable memory without a file, unless it may be described by a jitdump. */
 static __always_inline __u32 find_jit_rule(struct cfi_walk *walk, __u64 *rule)
 {
+	struct program_run *released, *program = &current_space(walk)->program;
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct program_run *released;
 
 	if (!walk->jit_state) {
 		released = bpf_map_lookup_elem(&jit_processes, &pid);
-		walk->jit_state =
-			released && released->start_boottime == walk->space.program.start_boottime &&
-					released->exec_id == walk->space.program.exec_id
-				? 1
-				: 2;
+		walk->jit_state = released && released->start_boottime == program->start_boottime &&
+						  released->exec_id == program->exec_id
+					  ? 1
+					  : 2;
 	}
 	if (walk->jit_state != 1) {
-		walk->miss.program = walk->space.program;
+		walk->miss.program = *program;
 		return CFI_MISS_NO_FILE;
 	}
 	*rule = RULE_JIT;
@@ -200,7 +208,7 @@ static __always_inline int read_two(struct loop_context *context, __u64 pair[2],
 static __always_inline int read_code(struct loop_context *context, __u64 *code, __u64 address)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
-	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
+	__u32 number = walk->mapping & (ALL_CODE_MAPPINGS - 1);
 
 	if (walk->mappings[number].miss == CFI_MISS_NO_MAPPING)
 		return 1;
@@ -295,7 +303,7 @@ static __always_inline __u64 append_cfi_frames(struct loop_context *context, str
 	walk->has_stack_end = 0;
 	walk->is_scanned = 0;
 	walk->first_sp = walk->sp;
-	begin_mappings(walk, task, mm);
+	begin_mappings(walk, task, mm, head->time_ns);
 	walk->end = CFI_MISS_ABI32;
 	if (!(head->flags & SAMPLE_ABI32)) {
 		bpf_loop(CFI_ROUNDS, walk_round, context, 0);

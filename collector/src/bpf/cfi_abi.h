@@ -53,7 +53,7 @@ struct code_file {
 	__u32 device;
 };
 
-/* A program as run by a process, see struct space_state: of another program, or another process, one field differs. */
+/* A program as run by a process, see struct code_space: of another program, or another process, one field differs. */
 struct program_run {
 	__u64 start_boottime;
 	__u64 exec_id;
@@ -111,11 +111,15 @@ struct code_mapping {
 	__u32 miss;
 };
 
-/* Identity of the address space that cached mappings belong to, and of its state. */
-struct space_state {
+/* An address space whose code mappings are cached: its identity, and that of its state. */
+struct code_space {
+	/* When its mappings began to be cached. */
+	__u64 since_ns;
 	__u64 mm;
 	struct program_run program;
-	__u64 sequence;
+	__u32 sequence;
+	/* Mappings found so far; the last CODE_MAPPINGS of them are cached. */
+	__u32 n_mappings;
 };
 
 /* State of a walk by call frame information. */
@@ -138,9 +142,8 @@ struct cfi_walk {
 	__u32 n_between;
 	/* Whether frame pointers are followed in executable memory without a file: 0 not known yet, 1 yes, 2 no. */
 	__u32 jit_state;
-	/* Mappings found so far; the last CODE_MAPPINGS of them are cached. */
-	__u32 n_mappings;
-	/* The current mapping. */
+	/* The current address space, and the current mapping. */
+	__u32 space;
 	__u32 mapping;
 	__u32 has_stack_end;
 	__u32 is_scanned;
@@ -151,10 +154,10 @@ struct cfi_walk {
 	__u32 n_found;
 	__u32 found_at;
 	__u64 return_address;
-	struct space_state space;
-	/* Separate, since all ranges are searched and only one mapping is used. */
-	struct code_range ranges[CODE_MAPPINGS];
-	struct code_mapping mappings[CODE_MAPPINGS];
+	struct code_space spaces[CODE_SPACES];
+	/* CODE_MAPPINGS for each space. Separate, since all its ranges are searched and only one mapping is used. */
+	struct code_range ranges[CODE_SPACES * CODE_MAPPINGS];
+	struct code_mapping mappings[CODE_SPACES * CODE_MAPPINGS];
 	struct cfi_miss miss;
 	/* A copy of a node of the mappings' maple tree. */
 	__u64 node[MAPLE_WORDS];

@@ -17,8 +17,13 @@
 
 #include <bpf/bpf_core_read.h>
 #include "abi.h"
+#include "compat.bpf.h"
 #include "maps.bpf.h"
 #include "memory.bpf.h"
+
+#define ALL_CODE_MAPPINGS (CODE_SPACES * CODE_MAPPINGS)
+/* A file that is overwritten in place, although it is mapped, is another file after this time. */
+#define MAPPINGS_AGE_NS 1000000000ULL
 
 #define MAPLE_LEAF_64 1
 #define MAPLE_RANGE_64 2
@@ -174,26 +179,43 @@ static __always_inline void read_mapping(struct loop_context *context, struct co
 	}
 }
 
+static __always_inline struct code_space *current_space(struct cfi_walk *walk)
+{
+	return &walk->spaces[walk->space & (CODE_SPACES - 1)];
+}
+
+/* Index of the first of its cached mappings. */
+static __always_inline __u32 first_mapping(struct cfi_walk *walk)
+{
+	return (walk->space & (CODE_SPACES - 1)) * CODE_MAPPINGS;
+}
+
 /*
- * Forgets the cached mappings of another address space, and of this one if anything was mapped in it since: each such
- * change increments mm_lock_seq (since 6.4). On older kernels they are always forgotten.
+ * Finds the cached mappings of an address space, which share their place with others'. Forgets them if they are of
+ * another, if anything was mapped in this one since, or if they are old. Kernels that cannot tell (before 6.4): always.
  */
 static __always_inline void begin_mappings(struct cfi_walk *walk, struct task_struct *task,
-					   struct mm_struct *mm)
+					   struct mm_struct *mm, __u64 now)
 {
-	bool has_sequence = bpf_core_field_exists(mm->mm_lock_seq);
-	__u32 sequence = has_sequence ? mm->mm_lock_seq : 0;
+	struct code_space *space;
+	__u32 sequence = 0;
+	bool has_sequence = mappings_sequence(mm, &sequence);
 
-	if (has_sequence && walk->space.mm == (__u64)mm && walk->space.sequence == sequence &&
-	    walk->space.program.start_boottime == task->group_leader->start_boottime &&
-	    walk->space.program.exec_id == task->self_exec_id)
+	walk->space = task->tgid & (CODE_SPACES - 1);
+	walk->mapping = first_mapping(walk);
+	space = current_space(walk);
+	if (has_sequence && now - space->since_ns < MAPPINGS_AGE_NS && space->mm == (__u64)mm &&
+	    space->sequence == sequence &&
+	    space->program.start_boottime == task->group_leader->start_boottime &&
+	    space->program.exec_id == task->self_exec_id)
 		return;
-	walk->space.mm = (__u64)mm;
-	walk->space.sequence = sequence;
-	walk->space.program.start_boottime = task->group_leader->start_boottime;
-	walk->space.program.exec_id = task->self_exec_id;
-	walk->n_mappings = 0;
-	__builtin_memset(walk->ranges, 0, sizeof(walk->ranges));
+	space->since_ns = now;
+	space->mm = (__u64)mm;
+	space->sequence = sequence;
+	space->program.start_boottime = task->group_leader->start_boottime;
+	space->program.exec_id = task->self_exec_id;
+	space->n_mappings = 0;
+	__builtin_memset(&walk->ranges[first_mapping(walk)], 0, CODE_MAPPINGS * sizeof(walk->ranges[0]));
 }
 
 #endif

@@ -24,6 +24,24 @@ static __always_inline bool has_no_user_side(struct task_struct *task)
 }
 
 /*
+ * A number that changes whenever anything is mapped or unmapped in an address space: each taking of the lock for that
+ * increments it (6.4 and later). False if the kernel has none.
+ */
+static __always_inline bool mappings_sequence(struct mm_struct *mm, __u32 *sequence)
+{
+	struct mm_struct___seqcount *newer = (void *)mm;
+
+	/* CO-RE: a field whose kind differs is not the field. */
+	if (bpf_core_field_exists(newer->mm_lock_seq))
+		*sequence = newer->mm_lock_seq.sequence;
+	else if (bpf_core_field_exists(mm->mm_lock_seq))
+		*sequence = mm->mm_lock_seq;
+	else
+		return false;
+	return true;
+}
+
+/*
  * Whether a task is inside execve, between two programs: it already has the address space of the new program, but
  * still the user registers of the old one. The kernel records where code and stack start right before it sets new
  * registers (load_elf_binary), with the stack pointer at the stack's start. In between, the old stack pointer points

@@ -129,14 +129,23 @@ struct mm_struct {
 	atomic_t mm_users;
 	struct maple_tree mm_mt;
 	mm_context_t context;
-	/* Since 6.4: an int, and since 6.14 a seqcount_t, which begins with it. */
-	unsigned int mm_lock_seq;
+	/* From 6.4 to 6.13; see struct mm_struct___seqcount. */
+	int mm_lock_seq;
 	/* Until 6.17; see struct mm_struct___bitmap. */
 	unsigned long flags;
 	unsigned long stack_vm;
 	unsigned long start_stack;
 	unsigned long arg_start;
 	unsigned long start_code;
+};
+
+typedef struct seqcount {
+	unsigned int sequence;
+} seqcount_t;
+
+/* Since 6.14. */
+struct mm_struct___seqcount {
+	seqcount_t mm_lock_seq;
 };
 
 /* mm_flags_t, since 6.18. */
