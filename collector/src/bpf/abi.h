@@ -26,6 +26,9 @@ enum limit {
 	HOLE_WORDS = (MAX_CHUNK_PAGES + 63) / 64,
 	/* Bytes of stack that are copied for a walk: copying a page costs as much as five single reads. */
 	FP_SCRATCH_BYTES = 4096,
+	/* What is copied next where frames are small. A frame is if it has at most so many bytes. */
+	NEXT_WINDOW_BYTES = 2048,
+	SMALL_FRAME_BYTES = 512,
 	/* The most bytes from a pthread's control block to the end of the mapping that contains its stack. */
 	THREAD_BLOCK_BYTES = 64 << 10,
 	/* Our processes, which are not profiled: the recorder, the analyser of `top`, three that parse files. */
@@ -316,15 +319,25 @@ struct fp_frame {
 struct fp_walk {
 	__u64 fp;
 	__u64 last_fp;
-	__u64 chunk_start;
-	__u64 chunk_bytes;
-	__u64 chunk_at;
 	__u64 frames_at;
 	__u32 n_frames;
 	__u32 end;
 	/* 32-bit code: words of 4 bytes. */
 	__u32 is_32;
 	__u32 pad;
+};
+
+/* The part of the stack that is copied, in which a walk reads. */
+struct stack_window {
+	/* Address of its first byte. */
+	__u64 start;
+	__u64 bytes;
+	/* Offset of the copy in the segment. */
+	__u64 at;
+	/* Where the next part may be copied to, a line boundary; 0 if what is there is kept, or no other can be read. */
+	__u64 next_at;
+	/* The end of the stack, where the last part ends; 0 if unknown. */
+	__u64 end;
 };
 
 /* State of a copy made page by page. */
@@ -404,6 +417,7 @@ struct cpu_control {
 	__u8 order[MAX_SEGMENTS];
 	__u64 counters[N_COUNTERS];
 	struct slot slot;
+	struct stack_window window;
 	struct fp_walk walk;
 	struct cfi_walk cfi_walk;
 	struct recent_rule recent_rules[RECENT_RULES];
@@ -420,7 +434,7 @@ struct cpu_control {
 	__u64 is_busy;
 	/* See any_number. */
 	__u64 any_number;
-	__u64 pad0[5];
+	__u64 pad0[6];
 	/*
 	 * Position up to which the ring was read. This and what follows are only written by user space, on a cache
 	 * line of their own.

@@ -21,23 +21,30 @@ static long walk_iteration(__u32 iteration, void *data)
 {
 	struct loop_context *context = data;
 	struct fp_walk *walk = &context->control->walk;
-	struct fp_frame frame = {};
-	__u64 at = walk->frames_at + walk->n_frames * sizeof(frame);
+	struct fp_frame frame;
+	__u64 at;
+	int i;
 
-	walk->end = fp_step(walk, context, &frame);
-	if (walk->end != FP_END_NONE)
-		return 1;
-	/* verifier: as in read_copied */
-	if (at > segment_room)
-		return 1;
-	*(struct fp_frame *)(context->segment + at) = frame;
-	walk->n_frames++;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < STEPS_PER_CALL; i++) {
+		if (walk->n_frames >= MAX_FRAMES)
+			return 1;
+		at = walk->frames_at + walk->n_frames * sizeof(frame);
+		frame = (struct fp_frame){};
+		walk->end = fp_step(walk, context, &frame);
+		if (walk->end != FP_END_NONE)
+			return 1;
+		/* verifier: as in read_window */
+		if (at > segment_room)
+			return 1;
+		*(struct fp_frame *)(context->segment + at) = frame;
+		walk->n_frames++;
+	}
 	return 0;
 }
 
 /* Appends the frame-pointer chain, starting with the sampled instruction, and returns its size. */
-static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head, __u64 at,
-					   __u64 chunk_at, __u64 chunk_bytes)
+static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head, __u64 at)
 {
 	struct fp_walk *walk = &context->control->walk;
 	struct fp_frame leaf = { .address = REGS_IP(head->regs) };
@@ -50,9 +57,6 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 	*(struct fp_frame *)(context->segment + at) = leaf;
 	walk->fp = REGS_FP(head->regs);
 	walk->last_fp = 0;
-	walk->chunk_start = REGS_SP(head->regs);
-	walk->chunk_bytes = chunk_bytes;
-	walk->chunk_at = chunk_at;
 	walk->frames_at = at;
 	walk->n_frames = 1;
 	walk->end = FP_END_NONE;
@@ -61,7 +65,7 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 		head->n_frames = 1;
 		return sizeof(leaf);
 	}
-	bpf_loop(MAX_FRAMES - 1, walk_iteration, context, 0);
+	bpf_loop(MAX_FRAMES / STEPS_PER_CALL, walk_iteration, context, 0);
 	n_frames = walk->n_frames;
 	if (n_frames > MAX_FRAMES)
 		n_frames = MAX_FRAMES;
@@ -90,13 +94,12 @@ static __always_inline bool may_copy(struct task_struct *task, struct mm_struct 
 
 /*
  * Walks by call frame information in a copy of the innermost part of the stack, which is not kept, and returns the
- * size of the frames at `at`: 0 for a walk that failed. The copy of `*copied_bytes` bytes from sp on is at
- * `*copied_at`.
+ * size of the frames at `at`: 0 for a walk that failed.
  */
 static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sample_head *head, __u64 at,
-					 struct task_struct *task, struct mm_struct *mm, __u64 *copied_at,
-					 __u64 *copied_bytes)
+					 struct task_struct *task, struct mm_struct *mm)
 {
+	struct stack_window *window = &context->control->window;
 	__u64 room = FRAMES_ROOM * (collect & COLLECT_FRAMES ? 2 : 1) + KERNEL_ROOM;
 	__u64 sp = REGS_SP(head->regs), below = sp & (CACHE_LINE_BYTES - 8);
 	__u64 copy_at = next_line(at + room), bytes = FP_SCRATCH_BYTES, copied, end;
@@ -113,9 +116,12 @@ static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sa
 	barrier_var(copied);
 	if (bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - below)))
 		copied = 0;
-	*copied_at = copy_at + below;
-	*copied_bytes = copied ? bytes : 0;
-	return append_cfi_frames(context, head, at, copy_at, copied, below, task, mm);
+	window->start = sp - below;
+	window->bytes = copied;
+	window->at = copy_at;
+	window->next_at = copy_at;
+	window->end = end;
+	return append_cfi_frames(context, head, at, task, mm);
 }
 
 /* Collects the user side after the head, if the thread has one now, and returns its size. */
@@ -152,21 +158,21 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		}
 	}
 	if (collect & COLLECT_CFI) {
-		walked = any_number(context->control,
-				    walk_by_cfi(context, head, at, task, mm, &chunk_at, &bytes));
+		walked = any_number(context->control, walk_by_cfi(context, head, at, task, mm));
 		/* verifier: which has forgotten the bound */
 		if (walked > FRAMES_ROOM)
 			return 0;
 		at += walked;
 		if (walked && (!copy_every || context->control->n_walked++ % copy_every)) {
 			if (collect & COLLECT_FRAMES)
-				walked += append_frames(context, head, at, chunk_at, bytes);
+				walked += append_frames(context, head, at);
 			return walked;
 		}
 		copy_at = next_line(at);
 	}
 	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source, keeps_chunk);
 	end = any_number(context->control, end);
+	context->control->window.end = end;
 	asked = end ? end - sp : limit;
 	if (asked > limit)
 		asked = limit;
@@ -199,6 +205,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	copied = bytes + red_zone + below;
 	if (copy_at > segment_room)
 		return 0;
+	barrier_var(copy_at);
+	context->control->window.at = copy_at;
 	/*
 	 * verifier: the bound must hold for the register passed to the helper, not only for a copy that is spilled
 	 * before (seen on 6.1 and 6.18, clang 14)
@@ -207,6 +215,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	if (copied > limit + RED_ZONE_BYTES + CACHE_LINE_BYTES)
 		return 0;
 	barrier_var(copied);
+	context->control->window.start = sp - red_zone - below;
+	context->control->window.bytes = copied;
 	is_copied = !bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - red_zone - below));
 	if (!is_copied && red_zone > (sp & (PAGE_BYTES - 1))) {
 		/* The stack was never deeper: nothing uses the page below. */
@@ -215,6 +225,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		if (copied > limit + CACHE_LINE_BYTES)
 			return 0;
 		barrier_var(copied);
+		context->control->window.start = sp - below;
+		context->control->window.bytes = copied;
 		is_copied = !bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - below));
 		if (is_copied)
 			red_zone = 0;
@@ -247,8 +259,12 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		    !(head->flags & (SAMPLE_ABI32 | SAMPLE_WITHHELD)))
 			used += append_interrupted(context, head, at + used, task, mm, asked, bytes);
 	}
-	if (collect & COLLECT_FRAMES)
-		used += append_frames(context, head, at + used, chunk_at + red_zone, is_copied ? bytes : 0);
+	if (collect & COLLECT_FRAMES) {
+		if (!is_copied)
+			context->control->window.bytes = 0;
+		context->control->window.next_at = keeps_chunk ? 0 : context->control->window.at;
+		used += append_frames(context, head, at + used);
+	}
 	if (collect & COLLECT_CFI)
 		used += append_miss(context, head, at + used);
 	return walked + used;
@@ -311,7 +327,7 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 
 	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_TABLE_FULL].n)
 		return 0;
-	/* verifier: as in read_copied */
+	/* verifier: as in read_window */
 	if (at > segment_room)
 		return 0;
 	barrier_var(at);

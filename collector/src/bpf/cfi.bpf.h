@@ -198,13 +198,6 @@ static __always_inline __u32 find_rule(struct loop_context *context, __u64 addre
 	return CFI_END_NONE;
 }
 
-static __always_inline int read_two(struct loop_context *context, __u64 pair[2], __u64 address)
-{
-	struct cfi_walk *walk = &context->control->cfi_walk;
-
-	return read_copied(context, pair, address, walk->copy_start, walk->copy_bytes, walk->copy_at);
-}
-
 static __always_inline int read_code(struct loop_context *context, __u64 *code, __u64 address)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
@@ -219,7 +212,9 @@ static __always_inline int read_code(struct loop_context *context, __u64 *code, 
 }
 
 #define FIND_RULE(reader, address, rule) find_rule(reader, address, rule)
-#define READ_PAIR(reader, pair, address) read_two(reader, pair, address)
+#define READ_PAIR(reader, pair, address) \
+	read_window(reader, pair, address, ((struct loop_context *)(reader))->control->cfi_walk.sp)
+#define READ_FAR_PAIR(reader, pair, address) bpf_probe_read_user(pair, 16, (void *)(address))
 #define READ_CODE(reader, code, address) read_code(reader, code, address)
 #define FIND_MAPPING(reader, address) mapping_of_code(reader, address)
 #include "cfi_walk.bpf.h"
@@ -233,21 +228,33 @@ static long scan_iteration(__u32 iteration, void *data)
 
 static long cfi_iteration(__u32 iteration, void *data)
 {
-	struct loop_context *context = data;
-	struct cfi_walk *walk = &context->control->cfi_walk;
-	__u64 at = walk->frames_at + walk->n_frames * sizeof(walk->frame);
+	struct loop_context *context;
+	struct cfi_walk *walk;
+	__u64 at;
+	int i;
 
-	if (walk->n_frames >= MAX_FRAMES)
-		return 1;
-	walk->end = cfi_step(walk, context);
-	if (walk->end >= CFI_MISS_NO_RULE)
-		return 1;
-	/* verifier: as in read_copied */
-	if (at > segment_room)
-		return 1;
-	*(struct cfi_frame *)(context->segment + at) = walk->frame;
-	walk->n_frames++;
-	return walk->end != CFI_END_NONE;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < STEPS_PER_CALL; i++) {
+		context = data;
+		/* Or clang keeps on the stack what it can compute before the loop. */
+		barrier_var(context);
+		walk = &context->control->cfi_walk;
+		if (walk->n_frames >= MAX_FRAMES)
+			return 1;
+		walk->end = cfi_step(walk, context);
+		if (walk->end >= CFI_MISS_NO_RULE)
+			return 1;
+		barrier();
+		at = walk->frames_at + walk->n_frames * sizeof(walk->frame);
+		/* verifier: as in read_window */
+		if (at > segment_room)
+			return 1;
+		*(struct cfi_frame *)(context->segment + at) = walk->frame;
+		walk->n_frames++;
+		if (walk->end != CFI_END_NONE)
+			return 1;
+	}
+	return 0;
 }
 
 /* Stores the end of the current stack. Not inline, or the verifier would follow each way to find it to the end. */
@@ -268,7 +275,7 @@ static long walk_round(__u32 round, void *data)
 	struct cfi_walk *walk = &context->control->cfi_walk;
 
 	walk->end = CFI_END_NONE;
-	bpf_loop(MAX_FRAMES, cfi_iteration, context, 0);
+	bpf_loop(MAX_FRAMES / STEPS_PER_CALL, cfi_iteration, context, 0);
 	if (walk->end < CFI_NEEDS_END)
 		return 1;
 	store_stack_end(context);
@@ -279,11 +286,10 @@ static long walk_round(__u32 round, void *data)
 
 /*
  * Walks the stack of the current thread with the frames at `at`, and returns their size: all frames, or none if one
- * misses. `copy_bytes` of the stack, from `below` under sp up, are at `copy_at`.
+ * misses.
  */
 static __always_inline __u64 append_cfi_frames(struct loop_context *context, struct sample_head *head,
-					       __u64 at, __u64 copy_at, __u64 copy_bytes, __u64 below,
-					       struct task_struct *task, struct mm_struct *mm)
+					       __u64 at, struct task_struct *task, struct mm_struct *mm)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
 	__u64 n_frames;
@@ -291,9 +297,6 @@ static __always_inline __u64 append_cfi_frames(struct loop_context *context, str
 	walk->ip = REGS_IP(head->regs);
 	walk->sp = REGS_SP(head->regs);
 	walk->fp = REGS_FP(head->regs);
-	walk->copy_start = walk->sp - below;
-	walk->copy_bytes = copy_bytes;
-	walk->copy_at = copy_at;
 	walk->frames_at = at;
 	walk->n_frames = 0;
 	walk->is_caller = 0;

@@ -127,10 +127,6 @@ struct cfi_walk {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	/* A copy of the stack from `copy_start` up, at an offset in the segment. */
-	__u64 copy_start;
-	__u64 copy_bytes;
-	__u64 copy_at;
 	__u64 frames_at;
 	__u32 n_frames;
 	__u32 end;

@@ -6,6 +6,8 @@
  *     the rule of the code at address; CFI_END_NONE if there is one, else why not
  *   int READ_PAIR(reader, __u64 pair[2], __u64 address)
  *     two words of the program at address; 0 if they could be read
+ *   int READ_FAR_PAIR(reader, __u64 pair[2], __u64 address)
+ *     the same, where they are not expected next to what was read before
  *   int READ_CODE(reader, __u64 *code, __u64 address)
  *     the eight bytes of a file's code before a return address: 0 if they could be read, 1 if the address is not one of
  *     executable memory, else -1. In the kernel, the mapping must have been found before.
@@ -118,7 +120,7 @@ static __always_inline void begin_scan(struct cfi_walk *walk)
 /* Notes whether the nth word from sp up can be a return address; non-zero if that is not known. */
 static __always_inline long scan_word(struct cfi_walk *walk, void *reader, __u32 n)
 {
-	int is_unread = READ_PAIR(reader, walk->below_cfa, walk->sp + n * 8ULL - 8);
+	int is_unread = READ_FAR_PAIR(reader, walk->below_cfa, walk->sp + n * 8ULL - 8);
 
 	if (!is_unread) {
 		FIND_MAPPING(reader, walk->below_cfa[1] - 1);
@@ -206,8 +208,8 @@ static __always_inline __u32 signal_step(struct cfi_walk *walk, void *reader)
 	__u64 sp = walk->sp;
 
 	/* The interrupted code may use another stack, so its sp is not compared with this one. */
-	if (READ_PAIR(reader, walk->below_cfa, sp + UCONTEXT_SP) ||
-	    READ_PAIR(reader, walk->pair, sp + UCONTEXT_RSI))
+	if (READ_FAR_PAIR(reader, walk->below_cfa, sp + UCONTEXT_SP) ||
+	    READ_FAR_PAIR(reader, walk->pair, sp + UCONTEXT_RSI))
 		return CFI_MISS_UNREADABLE;
 	if ((walk->below_cfa[0] & 7) || !walk->below_cfa[0] || walk->below_cfa[0] == sp)
 		return CFI_MISS_NOT_ASCENDING;
@@ -260,7 +262,7 @@ static __always_inline __u32 cfi_step(struct cfi_walk *walk, void *reader)
 		return CFI_MISS_UNREADABLE;
 	if (rule & RULE_FP_SAVED) {
 		fp_at = cfa + RULE_FP_OFFSET(rule);
-		if (fp_at < sp && (walk->is_caller || READ_PAIR(reader, walk->pair, fp_at))) {
+		if (fp_at < sp && (walk->is_caller || READ_FAR_PAIR(reader, walk->pair, fp_at))) {
 			/* A callee may have overwritten memory below sp. */
 			if (!(rule & RULE_FP_RESTORED))
 				return CFI_MISS_RED_ZONE;

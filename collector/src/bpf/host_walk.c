@@ -74,6 +74,7 @@ static __u64 host_stack_end(struct host_walk *input, __u64 sp)
 
 #define FIND_RULE(reader, address, rule) find_host_rule(reader, address, rule)
 #define READ_PAIR(reader, pair, address) read_copies(reader, pair, address)
+#define READ_FAR_PAIR(reader, pair, address) read_copies(reader, pair, address)
 #define READ_CODE(reader, code, address) read_host_code(reader, code, address)
 #define FIND_MAPPING(reader, address)
 #include "cfi_walk.bpf.h"

@@ -64,7 +64,7 @@ static __always_inline __u64 append_interrupted(struct loop_context *context, st
 	__u64 end, wanted, chunk_bytes = 0, n_hole_words = 0;
 	struct interrupted *interrupted;
 
-	/* verifier: as in read_copied, and in write_record */
+	/* verifier: as in read_window, and in write_record */
 	if (!sp || at > segment_room)
 		return 0;
 	barrier_var(at);

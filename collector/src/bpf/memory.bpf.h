@@ -6,6 +6,11 @@
 #include "abi.h"
 #include "maps.bpf.h"
 
+/*
+ * Steps of a walk for each call from bpf_loop, a divisor of MAX_FRAMES: a call takes 10 ns on a Zen 4, whose returns
+ * are slow (spec_rstack_overflow).
+ */
+#define STEPS_PER_CALL 4
 #define ALIGN8(n) (((n) + 7) & ~7ULL)
 
 /*
@@ -32,24 +37,61 @@ static __always_inline __u64 any_number(struct cpu_control *control, __u64 numbe
 }
 
 /*
- * Reads two words of the program, from the copy of its stack in the segment if it contains them; 0 if they could be
- * read.
+ * Copies the next part of the stack. Reading two words takes as long as copying some 500 bytes, so this pays where
+ * frames are small. Not inline, or the verifier would follow it for each call.
  */
-static __always_inline int read_copied(struct loop_context *context, __u64 pair[2], __u64 address,
-				       __u64 copy_start, __u64 copy_bytes, __u64 copy_at)
+static __noinline void move_window(struct loop_context *context, __u64 address)
 {
-	__u64 offset = address - copy_start;
-	__u64 at = copy_at + offset;
+	struct stack_window *window = &context->control->window;
+	__u64 at = window->next_at, start = address & ~(CACHE_LINE_BYTES - 1ULL), bytes = NEXT_WINDOW_BYTES;
 
-	if (offset < copy_bytes && copy_bytes - offset >= 16) {
-		/* verifier: forgets the bounds of a value that went through a map (seen on 6.18) */
-		if (at > segment_room)
-			return -1;
-		pair[0] = *(__u64 *)(context->segment + at);
-		pair[1] = *(__u64 *)(context->segment + at + 8);
-		return 0;
+	if (window->end && window->end - start < bytes)
+		bytes = window->end - start;
+	window->start = start;
+	window->bytes = 0;
+	window->at = at;
+	/* verifier: the bounds must hold for the registers that are used (seen on 6.1) */
+	barrier_var(at);
+	barrier_var(bytes);
+	if (at > segment_room || bytes > NEXT_WINDOW_BYTES)
+		return;
+	if (bpf_probe_read_user(context->segment + at, bytes, (void *)start))
+		/* The end of the stack is near. */
+		window->next_at = 0;
+	else
+		window->bytes = bytes;
+}
+
+static __always_inline bool window_contains(struct stack_window *window, __u64 address)
+{
+	__u64 offset = address - window->start;
+
+	return offset < window->bytes && window->bytes - offset >= 16;
+}
+
+/*
+ * Reads two words of the program, from the copy of its stack if it contains them; 0 if they could be read. They belong
+ * to a frame that begins at `frame`.
+ */
+static __always_inline int read_window(struct loop_context *context, __u64 pair[2], __u64 address,
+				       __u64 frame)
+{
+	struct stack_window *window = &context->control->window;
+	__u64 at;
+
+	if (!window_contains(window, address)) {
+		if (address - frame <= SMALL_FRAME_BYTES && window->next_at)
+			move_window(context, address);
+		if (!window_contains(window, address))
+			return bpf_probe_read_user(pair, 16, (void *)address);
 	}
-	return bpf_probe_read_user(pair, 16, (void *)address);
+	at = window->at + (address - window->start);
+	/* verifier: forgets the bounds of a value that went through a map (seen on 6.18) */
+	if (at > segment_room)
+		return -1;
+	pair[0] = *(__u64 *)(context->segment + at);
+	pair[1] = *(__u64 *)(context->segment + at + 8);
+	return 0;
 }
 
 static __always_inline int read_pair(struct loop_context *context, __u64 pair[2], __u64 address)
@@ -57,14 +99,13 @@ static __always_inline int read_pair(struct loop_context *context, __u64 pair[2]
 	struct fp_walk *walk = &context->control->walk;
 	__u32 words[2];
 
-	if (walk->is_32) {
-		if (bpf_probe_read_user(words, sizeof(words), (void *)address))
-			return -1;
-		pair[0] = words[0];
-		pair[1] = words[1];
-		return 0;
-	}
-	return read_copied(context, pair, address, walk->chunk_start, walk->chunk_bytes, walk->chunk_at);
+	if (!walk->is_32)
+		return read_window(context, pair, address, walk->last_fp);
+	if (bpf_probe_read_user(words, sizeof(words), (void *)address))
+		return -1;
+	pair[0] = words[0];
+	pair[1] = words[1];
+	return 0;
 }
 
 #define READ_USER(reader, pair, address) read_pair(reader, pair, address)
@@ -83,7 +124,7 @@ static long page_iteration(__u32 iteration, void *data)
 		return 1;
 	if (size > copy->bytes - offset)
 		size = copy->bytes - offset;
-	/* verifier: as in read_copied */
+	/* verifier: as in read_window */
 	barrier_var(size);
 	if (at > segment_room || size > PAGE_BYTES || word >= HOLE_WORDS)
 		return 1;
