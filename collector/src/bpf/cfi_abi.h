@@ -82,7 +82,7 @@ struct rule_set {
 		__u32 used, sequence;
 	} ways[RULE_WAYS];
 	/* Offset in its granule where each row starts. */
-	__u8 starts[RULE_WAYS * WAY_ROWS];
+	__u8 starts[RULE_WAYS * WAY_ROWS] __attribute__((aligned(8)));
 	/* Index of its rule in the map of rules; 0 for none. */
 	__u16 places[RULE_WAYS * WAY_ROWS];
 };

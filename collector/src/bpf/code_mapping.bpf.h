@@ -47,8 +47,7 @@
 /* Descends one level, to maple_entry. Comparisons have no branches, all of which the verifier would follow. */
 static long maple_iteration(__u32 iteration, void *data)
 {
-	struct loop_context *context = data;
-	struct cfi_walk *walk = &context->control->cfi_walk;
+	struct cfi_walk *walk = *(struct cfi_walk **)data;
 	__u64 entry = walk->maple_entry, page = walk->maple_address / PAGE_BYTES;
 	__u64 type = MAPLE_TYPE(entry), n_pivots = type == MAPLE_ARANGE_64 ? ARANGE_PIVOTS : RANGE_PIVOTS,
 	      below = 0, last;
@@ -87,16 +86,14 @@ static long maple_iteration(__u32 iteration, void *data)
 }
 
 /* The mapping that contains an address, or the next one; NULL if there is none. */
-static __always_inline struct vm_area_struct *find_mapping(struct loop_context *context, struct mm_struct *mm,
+static __always_inline struct vm_area_struct *find_mapping(struct cfi_walk *walk, struct mm_struct *mm,
 							   __u64 address)
 {
-	struct cfi_walk *walk = &context->control->cfi_walk;
-
 	walk->maple_entry = (__u64)mm->mm_mt.ma_root;
 	walk->maple_address = address;
 	walk->maple_mapping = 0;
 	if (MAPLE_IS_ROOT(walk->maple_entry))
-		bpf_loop(MAPLE_DEPTH, maple_iteration, context, 0);
+		bpf_loop(MAPLE_DEPTH, maple_iteration, &walk, 0);
 	return (void *)walk->maple_mapping;
 }
 
@@ -148,22 +145,27 @@ static __always_inline bool read_file(struct cfi_walk *walk, struct code_mapping
 	return found->file.device;
 }
 
-/* Finds the mapping of an address: of a file, or of the vDSO; otherwise sets `miss` to the reason. */
-static __always_inline void read_mapping(struct loop_context *context, struct code_range *range,
-					 struct code_mapping *found, struct mm_struct *mm, __u64 address)
+static __always_inline struct code_space *current_space(struct cfi_walk *walk)
 {
-	struct vm_area_struct *vma = find_mapping(context, mm, address);
-	struct cfi_walk *walk = &context->control->cfi_walk;
-	struct file *vm_file;
-	__u64 start, end;
+	return &walk->spaces[walk->space & (CODE_SPACES - 1)];
+}
 
-	__builtin_memset(range, 0, sizeof(*range));
-	__builtin_memset(found, 0, sizeof(*found));
-	found->miss = CFI_MISS_NO_MAPPING;
-	if (!vma || bpf_probe_read_kernel(walk->node, sizeof(walk->node), vma))
-		return;
-	start = COPIED(walk, vm_area_struct, vm_start);
-	end = COPIED(walk, vm_area_struct, vm_end);
+/* Index of the first of its cached mappings. */
+static __always_inline __u32 first_mapping(struct cfi_walk *walk)
+{
+	return (walk->space & (CODE_SPACES - 1)) * CODE_MAPPINGS;
+}
+
+/*
+ * Stores the mapping of which a copy is in walk->node if it contains the address: of a file, or of the vDSO; otherwise
+ * sets `miss` to the reason.
+ */
+static __always_inline void store_mapping(struct cfi_walk *walk, struct code_range *range,
+					  struct code_mapping *found, __u64 address)
+{
+	__u64 start = COPIED(walk, vm_area_struct, vm_start), end = COPIED(walk, vm_area_struct, vm_end);
+	struct file *vm_file;
+
 	if (address < start || address >= end || !(COPIED(walk, vm_area_struct, vm_flags) & VM_EXEC))
 		return;
 	range->start = start;
@@ -174,20 +176,39 @@ static __always_inline void read_mapping(struct loop_context *context, struct co
 		found->offset = COPIED(walk, vm_area_struct, vm_pgoff) * PAGE_BYTES;
 		if (!read_file(walk, found, vm_file))
 			found->miss = CFI_MISS_UNREADABLE;
-	} else if (start != (__u64)mm->context.vdso) {
+	} else if (start != (__u64)bpf_get_current_task_btf()->mm->context.vdso) {
 		found->miss = CFI_MISS_NO_FILE;
 	}
 }
 
-static __always_inline struct code_space *current_space(struct cfi_walk *walk)
+/*
+ * Reads the mapping of an address into the cache, in place of another, and makes it the current one.
+ *
+ * verifier: global, as ends_with_call.
+ */
+__noinline int read_mapping(struct cfi_walk *walk, __u64 address)
 {
-	return &walk->spaces[walk->space & (CODE_SPACES - 1)];
-}
+	struct vm_area_struct *vma;
+	struct code_space *space;
+	bool is_read;
+	__u32 number;
 
-/* Index of the first of its cached mappings. */
-static __always_inline __u32 first_mapping(struct cfi_walk *walk)
-{
-	return (walk->space & (CODE_SPACES - 1)) * CODE_MAPPINGS;
+	if (!walk)
+		return 0;
+	vma = find_mapping(walk, bpf_get_current_task_btf()->mm, address);
+	is_read = vma && !bpf_probe_read_kernel(walk->node, sizeof(walk->node), vma);
+	space = current_space(walk);
+	walk->mapping = first_mapping(walk) + (space->n_mappings & (CODE_MAPPINGS - 1));
+	number = *(volatile __u32 *)&walk->mapping & (ALL_CODE_MAPPINGS - 1);
+	__builtin_memset(&walk->ranges[number], 0, sizeof(walk->ranges[number]));
+	__builtin_memset(&walk->mappings[number], 0, sizeof(walk->mappings[number]));
+	walk->mappings[number].miss = CFI_MISS_NO_MAPPING;
+	if (is_read)
+		store_mapping(walk, &walk->ranges[number], &walk->mappings[number], address);
+	/* What is not code takes no room: few words of a stack are (scan_word). */
+	if (walk->ranges[number].end)
+		space->n_mappings++;
+	return 0;
 }
 
 /*

@@ -6,11 +6,6 @@
 #include "abi.h"
 #include "maps.bpf.h"
 
-/*
- * Steps of a walk for each call from bpf_loop, a divisor of MAX_FRAMES: a call takes 10 ns on a Zen 4, whose returns
- * are slow (spec_rstack_overflow).
- */
-#define STEPS_PER_CALL 4
 #define ALIGN8(n) (((n) + 7) & ~7ULL)
 
 /*
