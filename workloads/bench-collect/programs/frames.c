@@ -3,13 +3,15 @@
  * frames BYTES SECONDS: burns FRAMES calls deep (main and what calls it not counted) above a stack of some BYTES, all of
  * them touched. To be built with frame pointers.
  *
- * Built with FIXED it does the same work for each of SECONDS, however long that takes, and prints the work by CPU time.
+ * Built with ALTERNATE it prints its work by CPU time with and without profilers (alternate.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
+#ifdef ALTERNATE
+#include "alternate.h"
+#endif
 
 #ifndef FRAMES
 #define FRAMES 20
@@ -17,42 +19,26 @@
 
 static volatile unsigned long sink;
 
-static void turn(void)
+static void turn(int n)
 {
-	for (int i = 0; i < 100000; i++)
+	for (int i = 0; i < n; i++)
 		sink += i;
 }
 
-#ifdef FIXED
+#ifdef ALTERNATE
 static __attribute__((noinline)) void burn(double seconds)
 {
-	for (int i = 0; i < 2000 * seconds; i++)
-		turn();
-}
-
-static void print_work(double seconds)
-{
-	struct rusage used;
-	double cpu_s;
-
-	getrusage(RUSAGE_SELF, &used);
-	cpu_s = used.ru_utime.tv_sec + used.ru_stime.tv_sec +
-		(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-	printf("%f IOPS\n", 2000 * seconds / cpu_s);
+	for (;; ++*work_done)
+		turn(10000);
 }
 #else
-static void print_work(double seconds)
-{
-	(void)seconds;
-}
-
 static __attribute__((noinline)) void burn(double seconds)
 {
 	struct timespec start, now;
 
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	do {
-		turn();
+		turn(100000);
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while ((now.tv_sec - start.tv_sec) + (now.tv_nsec - start.tv_nsec) / 1e9 < seconds);
 }
@@ -70,16 +56,29 @@ static __attribute__((noinline)) void deeper(int n, size_t bytes, double seconds
 	sink += room[bytes / 2];
 }
 
+static size_t bytes_per_call;
+
+static void run(void *seconds)
+{
+	deeper(FRAMES - 1, bytes_per_call, *(double *)seconds);
+}
+
 int main(int argc, char **argv)
 {
 	/* What a call takes beside its room, and the frames outside. */
 	size_t overhead = 96, outside = 512, bytes;
+	double seconds;
 
 	if (argc < 3)
 		return 2;
 	bytes = strtoul(argv[1], NULL, 10);
 	bytes = bytes > outside ? (bytes - outside) / FRAMES : 0;
-	deeper(FRAMES - 1, bytes > overhead + 16 ? bytes - overhead : 16, atof(argv[2]));
-	print_work(atof(argv[2]));
+	bytes_per_call = bytes > overhead + 16 ? bytes - overhead : 16;
+	seconds = atof(argv[2]);
+#ifdef ALTERNATE
+	return alternate(seconds, run, &seconds);
+#else
+	run(&seconds);
 	return 0;
+#endif
 }

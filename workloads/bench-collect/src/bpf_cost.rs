@@ -85,7 +85,12 @@ fn build(dir: &Path) -> anyhow::Result<PathBuf> {
 
 /// Time of the program per recorded sample, and bytes per sample. The cost of skipped ticks (other processes, idle
 /// CPUs) is subtracted, as measured when nothing else happens.
-fn ns_per_sample(config: &RunConfig, program: &Path, mode: &str, stack_bytes: u64) -> anyhow::Result<(f64, f64)> {
+pub(crate) fn ns_per_sample(
+    config: &RunConfig,
+    program: &Path,
+    mode: &str,
+    stack_bytes: u64,
+) -> anyhow::Result<(f64, f64)> {
     let idle = record(config, mode, &["sleep".to_owned(), "0.5".to_owned()])?;
     let filter_ns = number(&idle, "/cost/bpf_ns_per_tick").context("the kernel does not say what BPF programs cost")?;
     let busy = record(config, mode, &[program.display().to_string(), stack_bytes.to_string(), "0.5".to_owned()])?;

@@ -154,7 +154,7 @@ pub(crate) fn time_to_svg(config: &RunConfig, mode: Mode, file: &Path) -> anyhow
                 return Ok(None);
             }
         }
-        Mode::None | Mode::NoneAgain | Mode::Bpftrace | Mode::Samply | Mode::Lightswitch => return Ok(None),
+        Mode::None | Mode::Bpftrace | Mode::Samply | Mode::Lightswitch => return Ok(None),
     }
     Ok(Some(started.elapsed().as_secs_f64()))
 }

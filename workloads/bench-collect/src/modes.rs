@@ -8,8 +8,6 @@ use std::path::PathBuf;
 pub(crate) enum Mode {
     /// No profiler.
     None,
-    /// No profiler again: shows how much equal runs differ.
-    NoneAgain,
     /// `fpprof record`, with eBPF or perf events.
     Ours { collector: Collector, call_graph: CallGraph },
     /// `perf record`, with or without `-z`.
@@ -51,7 +49,6 @@ impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
-            Self::NoneAgain => f.write_str("none again"),
             Self::Ours { collector: Collector::Ebpf, call_graph } => write!(f, "fpprof {call_graph}"),
             Self::Ours { collector: Collector::PerfEvent, call_graph } => write!(f, "fpprof perf-event {call_graph}"),
             Self::Perf { call_graph, zips: false } => write!(f, "perf {call_graph}"),
@@ -69,7 +66,7 @@ impl Mode {
         let fp = match self {
             Self::Ours { collector, .. } => Self::Ours { collector, call_graph: CallGraph::Fp },
             Self::Perf { zips, .. } => Self::Perf { call_graph: CallGraph::Fp, zips },
-            Self::None | Self::NoneAgain | Self::Bpftrace | Self::Samply | Self::Lightswitch => return None,
+            Self::None | Self::Bpftrace | Self::Samply | Self::Lightswitch => return None,
         };
         (fp != self).then_some(fp)
     }
@@ -82,7 +79,7 @@ impl Mode {
                 CallGraph::Dwarf(_) | CallGraph::Both(_) => "dwarf",
                 CallGraph::Cfi => "cfi",
             }),
-            Self::None | Self::NoneAgain | Self::Bpftrace | Self::Samply | Self::Lightswitch => None,
+            Self::None | Self::Bpftrace | Self::Samply | Self::Lightswitch => None,
         }
     }
 }

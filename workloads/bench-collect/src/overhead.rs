@@ -2,14 +2,17 @@
 //!
 //! What affects the program is part of its own time: interrupts, BPF programs, cold caches afterwards. The profiler's
 //! processes run on another CPU, and their time is listed separately. In each round every profiler runs once per shape
-//! of the stack and rate, and the program runs once more without any, to show how much equal runs differ.
+//! of the stack and rate. Within a run, its perf events are enabled and disabled in turns of some milliseconds
+//! (programs/alternate.c), since whole runs differ by more than profilers take; without any, that shows how much equal
+//! turns differ.
 
+use crate::bpf_cost::ns_per_sample;
 use crate::config::RunConfig;
 use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
 use crate::report::figure;
 use crate::run::{self, Run};
 use crate::say::say;
-use crate::summary::{Row, points_words, rows, slow_down_words};
+use crate::summary::{Row, median, points_words, rows, slow_down_words};
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
@@ -35,9 +38,9 @@ pub(crate) struct Args {
     /// Shapes of the stack: KiB and frames
     #[arg(long, value_delimiter = ',', default_values_t = ["20:16".to_owned(), "59:50".to_owned(), "600:200".to_owned()])]
     shapes: Vec<String>,
-    /// Work of a run: the program's own unit, some tenths of a second
-    #[arg(long, default_value_t = 8)]
-    work: u64,
+    /// Seconds of each run; half of them with the profiler's events
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
     /// Rounds go on until every interval is as narrow as this, in points to either side, or the time is over
     #[arg(long, default_value_t = 1.0)]
     points: f64,
@@ -59,6 +62,8 @@ struct Subject {
     config: RunConfig,
     /// Wrong stacks of each strategy, see [`wrong_percents`].
     wrong_percent: BTreeMap<&'static str, f64>,
+    /// Nanoseconds of our BPF programs for a sample, by mode.
+    bpf_ns: BTreeMap<String, f64>,
 }
 
 /// The runs with one shape.
@@ -68,9 +73,13 @@ struct OfShape {
     shape: Shape,
     /// By mode; no other than ours is known.
     wrong_percent: BTreeMap<String, f64>,
+    /// Nanoseconds of BPF programs for a sample, by mode; no other than ours is known.
+    bpf_ns: BTreeMap<String, f64>,
     rows: Vec<Row>,
 }
 
+/// How often the time of the BPF programs is measured.
+const BPF_ROUNDS: u32 = 5;
 /// Name of the program.
 const PROGRAM: &str = "frames";
 /// Instructions of the program that are stepped to find wrong stacks: the first ones are its start.
@@ -82,7 +91,7 @@ fn modes(rate: u64) -> Vec<Mode> {
     let ours = |call_graph| Mode::Ours { collector: Collector::Ebpf, call_graph };
     let perf = |call_graph| Mode::Perf { call_graph, zips: false };
     let large = 1 << 20;
-    let mut modes = vec![Mode::None, Mode::NoneAgain];
+    let mut modes = vec![Mode::None];
     modes.extend([CallGraph::Fp, CallGraph::Cfi, CallGraph::Dwarf(large), CallGraph::Both(large)].map(ours));
     if is_installed("perf") {
         modes.extend([CallGraph::Fp, CallGraph::Dwarf(PERF_LARGEST)].map(perf));
@@ -106,19 +115,24 @@ impl Shape {
         self.kib << 10
     }
 
-    /// Builds the program, and a script that takes the amount of work as argument.
-    fn build(self, dir: &Path) -> anyhow::Result<PathBuf> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/frames.c");
-        let (program, script) = (dir.join(PROGRAM), dir.join("workload"));
-        std::fs::create_dir_all(dir)?;
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-DFIXED"]);
-        cc.arg(format!("-DFRAMES={}", self.frames)).arg(&source).arg("-o").arg(&program);
-        ensure!(cc.status().context("starting cc")?.success(), "building {}", source.display());
-        let text = format!("#!/bin/sh\nexec {} {} \"$1\"\n", program.display(), self.bytes());
+    /// Builds the program, and the same as measured in turns, with a script that takes the seconds as argument.
+    fn build(self, dir: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+        let (program, in_turns, script) = (dir.join(PROGRAM), dir.join("turns").join(PROGRAM), dir.join("workload"));
+        std::fs::create_dir_all(dir.join("turns"))?;
+        let cc = |more: &[&str], output: &Path| {
+            let mut cc = Command::new("cc");
+            cc.args(["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "frames.c"]).args(more);
+            cc.arg(format!("-DFRAMES={}", self.frames)).arg("-o").arg(output).current_dir(&sources);
+            ensure!(cc.status().context("starting cc")?.success(), "building {}", output.display());
+            Ok(())
+        };
+        cc(&[], &program)?;
+        cc(&["-DALTERNATE", "alternate.c"], &in_turns)?;
+        let text = format!("#!/bin/sh\nexec {} {} \"$1\"\n", in_turns.display(), self.bytes());
         std::fs::write(&script, text)?;
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
-        Ok(script)
+        Ok((program, script))
     }
 }
 
@@ -131,12 +145,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for text in &args.shapes {
         let shape = Shape::parse(text)?;
         let dir = dir.join(text.replace(':', "-"));
-        let workload = shape.build(&dir)?;
+        let (program, workload) = shape.build(&dir)?;
         let names = &[PROGRAM];
         say(&format!("{text}: wrong stacks"));
-        let wrong_percent = wrong_percents(&fpprof, &dir.join(PROGRAM), shape)?;
-        let config = RunConfig { fpprof: fpprof.clone(), workload, dir, seconds: args.work, draws: false, names };
-        subjects.push(Subject { shape, config, wrong_percent });
+        let wrong_percent = wrong_percents(&fpprof, &program, shape)?;
+        let config = RunConfig { fpprof: fpprof.clone(), workload, dir, seconds: args.seconds, draws: false, names };
+        say(&format!("{text}: BPF programs"));
+        let bpf_ns = bpf_ns(&config, &program, shape)?;
+        subjects.push(Subject { shape, config, wrong_percent, bpf_ns });
     }
     let (started, mut round_began, mut round) = (Instant::now(), std::time::Duration::ZERO, 0);
     let mut runs: Vec<Vec<Run>> = subjects.iter().map(|_| Vec::new()).collect();
@@ -186,6 +202,19 @@ fn wrong_percents(fpprof: &Path, program: &Path, shape: Shape) -> anyhow::Result
     STRATEGIES.into_iter().map(of).collect()
 }
 
+/// The time of our BPF programs for a sample, in nanoseconds, by mode: medians of recordings in turn.
+fn bpf_ns(config: &RunConfig, program: &Path, shape: Shape) -> anyhow::Result<BTreeMap<String, f64>> {
+    let mut by_mode: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for _ in 0..BPF_ROUNDS {
+        for mode in modes(0) {
+            let Mode::Ours { call_graph, .. } = mode else { continue };
+            let (ns, _) = ns_per_sample(config, program, &call_graph.to_string(), shape.bytes())?;
+            by_mode.entry(mode.to_string()).or_default().push(ns);
+        }
+    }
+    Ok(by_mode.into_iter().filter_map(|(mode, ns)| Some((mode, median(ns)?))).collect())
+}
+
 fn one_round(config: &RunConfig, rates: &[u64], round: u32) -> Vec<Run> {
     let of_rate = |&rate: &u64| {
         let modes = modes(rate);
@@ -205,6 +234,7 @@ fn tables(subjects: &[Subject], runs: &[Vec<Run>], rates: &[u64]) -> Vec<OfShape
         OfShape {
             shape: subject.shape,
             wrong_percent: ours.collect(),
+            bpf_ns: subject.bpf_ns.clone(),
             rows: rates.iter().flat_map(|&rate| rows(runs, rate)).collect(),
         }
     };
@@ -222,35 +252,36 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
     let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     let mut text = format!(
         "# What profilers take from a program that computes\n\n{}, {} CPUs, Linux {}; {rounds} interleaved rounds.\n\n\
-         Slow-down: CPU time of the same work with the profiler to that without in the same round, with its 95 % \
-         interval; the profiler's own processes are not in it, CPU s is theirs. Over fp: the CPU time beyond that with the same \
-         tool's frame pointers in the same round, in per cent of that without a profiler, with its 95 % interval. Complete: of the program's stacks in the \
+         Slow-down: CPU time for the same work with the profiler's events enabled to that with them disabled, in turns of 20 ms, with its 95 % \
+         interval over rounds; \"none\" is without a profiler; the profiler's own processes are not in it, CPU s is theirs. Over fp: the slow-down beyond that by the same \
+         tool's frame pointers in the same round, with its 95 % interval. Complete: of the program's stacks in the \
          first round, unwound by fpprof. Wrong: without a flag, by this strategy of fpprof, of {} of the program's instructions stepped in turn \
-         after its start (fpprof verify). lightswitch walks in the kernel, at 997 Hz. Start: CPU before the first sample, by our own account. –: not known.\n",
+         after its start (fpprof verify). BPF: the time of our BPF programs for a sample, by the kernel (median of {BPF_ROUNDS}): 1 µs is 0.1 points at 1,000 Hz. lightswitch walks in the kernel, at 997 Hz. Start: CPU before the first sample, by our own account. –: not known.\n",
         model.trim_start_matches(['\t', ' ', ':']),
         std::thread::available_parallelism()?,
         std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
         STEPPED / 20
     );
-    for OfShape { shape, wrong_percent, rows } in tables {
+    for OfShape { shape, wrong_percent, bpf_ns, rows } in tables {
         let mut rate = None;
         for row in rows {
             if rate != Some(row.rate) {
                 rate = Some(row.rate);
                 write!(
                     text,
-                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | over fp, points | B/sample | complete | wrong | CPU s | start s | RSS MB | maps MB |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | over fp, points | BPF µs | B/sample | complete | wrong | CPU s | start s | RSS MB | maps MB |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
                     shape.kib, shape.frames, row.rate
                 )?;
             }
             let rss_mb = row.cpu_s.map(|_| row.max_rss_bytes as f64 / 1e6);
             writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.mode,
                 row.slow_down.map_or("–".to_owned(), slow_down_words),
                 row.over_fp.map_or("–".to_owned(), points_words),
+                figure(bpf_ns.get(&row.mode).map(|ns| ns / 1e3), 2),
                 figure(row.bytes_per_sample, 1),
                 row.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.1} %")),
                 wrong_percent.get(&row.mode).map_or("–".to_owned(), |percent| format!("{percent:.2} %")),

@@ -31,6 +31,8 @@ pub(crate) struct Run {
 pub(crate) struct Figures {
     /// Operations per second, as the workload reports them.
     pub(crate) iops: f64,
+    /// The same without the profiler, if the workload measures that too.
+    pub(crate) iops_without: Option<f64>,
     /// Seconds from the profiler's start to the command's first instruction.
     pub(crate) start_s: f64,
     /// Seconds from the command's end to the profiler's.
@@ -78,7 +80,8 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
     ensure!(watched.status.success(), "{}: {}", watched.status, printed.lines().last().unwrap_or("it printed nothing"));
     let (began_s, over_s) = target::read(&times)?;
     let mut figures = Figures {
-        iops: iops(&printed).context("the workload printed no IOPS")?,
+        iops: before(&printed, " IOPS").context("the workload printed no IOPS")?,
+        iops_without: before(&printed, " without"),
         start_s: began_s - started_s,
         stop_s: ended_s - over_s,
         cpu_s: watched.own_cpu_s,
@@ -88,7 +91,7 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
     if mode == Mode::Lightswitch {
         // Its own stack counts are for all processes, and include kernel stacks.
         std::fs::remove_file(config.dir.join("lightswitch")).ok();
-    } else if !matches!(mode, Mode::None | Mode::NoneAgain) {
+    } else if !matches!(mode, Mode::None) {
         figures.bytes = std::fs::metadata(&file)?.len();
         figures.judged = judge::judge(config, mode, &file, is_thorough)?;
         // For perf's largest files, perf script alone takes minutes.
@@ -103,7 +106,7 @@ fn command(config: &RunConfig, mode: Mode, rate: u64, file: &Path, times: &Path)
     let this = std::env::current_exe()?;
     let rate = rate.to_string();
     let mut command = match mode {
-        Mode::None | Mode::NoneAgain => Command::new(&this),
+        Mode::None => Command::new(&this),
         Mode::Ours { collector, call_graph } => {
             let mut command = Command::new(&config.fpprof);
             let collector = if collector == Collector::Ebpf { "ebpf" } else { "perf-event" };
@@ -152,9 +155,9 @@ fn lightswitch(config: &RunConfig, this: &Path, times: &Path) -> Command {
     command
 }
 
-/// The number before ` IOPS`.
-fn iops(printed: &str) -> Option<f64> {
-    let (before, _) = printed.split_once(" IOPS")?;
+/// The number before `unit`.
+fn before(printed: &str, unit: &str) -> Option<f64> {
+    let (before, _) = printed.split_once(unit)?;
     before.rsplit(|c: char| !c.is_ascii_digit() && c != '.').next()?.parse().ok()
 }
 
@@ -165,7 +168,9 @@ mod tests {
     /// Check that the workload's figure is found among other output.
     #[test]
     fn the_workloads_figure() {
-        assert_eq!(iops("warning: 3 things\nfio: 12345 IOPS\n"), Some(12345.0));
-        assert_eq!(iops("nothing"), None);
+        assert_eq!(before("warning: 3 things\nfio: 12345 IOPS\n", " IOPS"), Some(12345.0));
+        assert_eq!(before("nothing", " IOPS"), None);
+        let both = "12.5 IOPS, 13.25 without\n";
+        assert_eq!((before(both, " IOPS"), before(both, " without")), (Some(12.5), Some(13.25)));
     }
 }

@@ -74,7 +74,7 @@ fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
         complete_percent: stacks.zip(complete).filter(|&(all, _)| all > 0).map(|(all, part)| percent(part, all)),
         stacks_judged: stacks,
         cpu_s: if mode == Mode::None { None } else { mean(&cpu).ok() },
-        slow_down: if mode == Mode::None { None } else { slow_down(runs, none) },
+        slow_down: slow_down(mode, runs, none),
         over_fp: None,
         max_rss_bytes: figures.iter().map(|one| one.max_rss_bytes).max().unwrap_or(0),
         start_s: median_of(|one| Some(one.start_s)),
@@ -89,24 +89,32 @@ fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
 /// The difference to frame pointers, computed within rounds: its interval is narrower than that of a difference of two
 /// slow-downs.
 fn over_fp(runs: &[&Run], fp: &[&Run], none: &[&Run]) -> Option<Estimate> {
-    // Time for the same work is inversely proportional to the operations per second.
-    let time_s = |run: &Run| run.figures.as_ref().map(|figures| 1.0 / figures.iops);
-    let in_round = |of: &[&Run], round| of.iter().find(|run| run.round == round).and_then(|run| time_s(run));
     let points = runs.iter().filter_map(|run| {
-        let (fp_s, none_s) = (in_round(fp, run.round)?, in_round(none, run.round)?);
-        Some((time_s(run)? - fp_s) / none_s * 100.0)
+        let fp = fp.iter().find(|fp| fp.round == run.round)?;
+        let ratio = |run| pair(run, none).map(|(without, with)| without / with);
+        Some((ratio(run)? - ratio(fp)?) * 100.0)
     });
     mean(&points.collect::<Vec<_>>()).ok()
 }
 
-/// The slow-down, computed within rounds, so that changes between rounds cancel out.
-fn slow_down(runs: &[&Run], none: &[&Run]) -> Option<RatioEstimate> {
-    let iops = |run: &Run| run.figures.as_ref().map(|figures| figures.iops);
-    let pairs = runs.iter().filter_map(|run| {
-        let alone = none.iter().find(|alone| alone.round == run.round)?;
-        Some((iops(run)?, iops(alone)?))
-    });
-    paired_ratio(&pairs.collect::<Vec<_>>()).ok()
+/// The slow-down, computed within rounds, so that changes between rounds cancel out. Without a profiler there is one
+/// only of workloads that measure it: how much equal work differs.
+fn slow_down(mode: Mode, runs: &[&Run], none: &[&Run]) -> Option<RatioEstimate> {
+    let pairs: Vec<_> = runs.iter().filter_map(|run| pair(run, none)).collect();
+    let is_measured = runs.iter().filter_map(|run| run.figures.as_ref()).any(|one| one.iops_without.is_some());
+    if mode == Mode::None && !is_measured {
+        return None;
+    }
+    let with_first: Vec<_> = pairs.iter().map(|&(without, with)| (with, without)).collect();
+    paired_ratio(&with_first).ok()
+}
+
+/// Operations per second without and with the profiler: in the run itself if the workload measures both, else in the
+/// same round. The time for the same work is inversely proportional to them.
+fn pair(run: &Run, none: &[&Run]) -> Option<(f64, f64)> {
+    let figures = run.figures.as_ref()?;
+    let of_round = || none.iter().find(|none| none.round == run.round)?.figures.as_ref().map(|none| none.iops);
+    Some((figures.iops_without.or_else(of_round)?, figures.iops))
 }
 
 fn percent(part: u64, whole: u64) -> f64 {

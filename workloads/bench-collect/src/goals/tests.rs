@@ -16,7 +16,7 @@ fn ours(iops: f64, bytes: u64, lost: &[(&str, u64)]) -> Figures {
         ..Judged::default()
     };
     let (start_s, stop_s, svg_s) = (0.1, 0.01, Some(0.2));
-    Figures { iops, bytes, judged, start_s, stop_s, svg_s, cpu_s: 0.1, max_rss_bytes: 40_000_000 }
+    Figures { iops, iops_without: None, bytes, judged, start_s, stop_s, svg_s, cpu_s: 0.1, max_rss_bytes: 40_000_000 }
 }
 
 fn found<'a>(goals: &'a [Goal], beginning: &str) -> &'a Goal {
