@@ -26,7 +26,7 @@ enum limit {
 	HOLE_WORDS = (MAX_CHUNK_PAGES + 63) / 64,
 	/* Bytes of stack that are copied for a walk: copying a page costs as much as five single reads. */
 	FP_SCRATCH_BYTES = 4096,
-	/* What is copied next where frames are small. A frame is if it has at most so many bytes. */
+	/* Bytes that are copied next, if the walk gets there and frames are small: of at most SMALL_FRAME_BYTES. */
 	NEXT_WINDOW_BYTES = 2048,
 	SMALL_FRAME_BYTES = 512,
 	/* The most bytes from a pthread's control block to the end of the mapping that contains its stack. */
@@ -327,16 +327,16 @@ struct fp_walk {
 	__u32 pad;
 };
 
-/* The part of the stack that is copied, in which a walk reads. */
+/* The copied part of a stack in which a walk reads. */
 struct stack_window {
 	/* Address of its first byte. */
 	__u64 start;
 	__u64 bytes;
 	/* Offset of the copy in the segment. */
 	__u64 at;
-	/* Where the next part may be copied to, a line boundary; 0 if what is there is kept, or no other can be read. */
+	/* Offset in the segment where the next part may be copied to; 0 if what is there must be kept, or if none could be read. */
 	__u64 next_at;
-	/* The end of the stack, where the last part ends; 0 if unknown. */
+	/* The end of the stack; 0 if unknown. */
 	__u64 end;
 };
 
