@@ -334,7 +334,10 @@ struct stack_window {
 	__u64 bytes;
 	/* Offset of the copy in the segment. */
 	__u64 at;
-	/* Offset in the segment where the next part may be copied to; 0 if what is there must be kept, or if none could be read. */
+	/*
+	 * Offset in the segment where the next part may be copied to; 0 if what is there must be kept, or if no more
+	 * could be read.
+	 */
 	__u64 next_at;
 	/* The end of the stack; 0 if unknown. */
 	__u64 end;

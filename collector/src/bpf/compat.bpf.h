@@ -24,14 +24,14 @@ static __always_inline bool has_no_user_side(struct task_struct *task)
 }
 
 /*
- * A number that changes whenever anything is mapped or unmapped in an address space: each taking of the lock for that
- * increments it (6.4 and later). False if the kernel has none.
+ * A number that changes whenever anything is mapped or unmapped in an address space: since 6.4 the kernel increments it
+ * under the lock for that. False if the kernel has none.
  */
 static __always_inline bool mappings_sequence(struct mm_struct *mm, __u32 *sequence)
 {
 	struct mm_struct___seqcount *newer = (void *)mm;
 
-	/* CO-RE: a field whose kind differs is not the field. */
+	/* CO-RE takes a field whose type is of another kind for missing. */
 	if (bpf_core_field_exists(newer->mm_lock_seq))
 		*sequence = newer->mm_lock_seq.sequence;
 	else if (bpf_core_field_exists(mm->mm_lock_seq))

@@ -331,8 +331,8 @@ impl Loader {
 
     /// The number of a file, assigned with its first rules. If there are too many files, all are forgotten.
     ///
-    /// A walk in progress may use the number of a file that is forgotten meanwhile, so that number must not stand for
-    /// another file soon. When all have been used, they start over: the files forgotten then have some of the last
+    /// The BPF programs may use the number of a file that is forgotten for a second more (`MAPPINGS_AGE_NS`), so that
+    /// number must not stand for another file soon. When all have been used, they start over: the files forgotten then have some of the last
     /// [`MAX_FILES`] numbers, and the first ones are free.
     fn number(&mut self, key: FileKey) -> Option<u32> {
         if let Some(number) = self.numbers.get(&key) {

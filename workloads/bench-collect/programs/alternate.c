@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -129,6 +130,8 @@ int alternate(double seconds, void (*program)(void *), void *argument)
 	if (child < 0)
 		fail("fork");
 	if (child == 0) {
+		/* It does not end by itself. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		program(argument);
 		_exit(0);
 	}
@@ -161,6 +164,6 @@ int alternate(double seconds, void (*program)(void *), void *argument)
 	waitpid(child, NULL, 0);
 	/* Medians, since now and then another machine of the host takes time from this one. */
 	without[0] = median(without, n_groups);
-	printf("%f IOPS, %f without\n", median(ratios, n_groups) * without[0], without[0]);
+	printf("%f IOPS, %f without %d perf events\n", median(ratios, n_groups) * without[0], without[0], n_events);
 	return 0;
 }

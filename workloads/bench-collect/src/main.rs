@@ -46,7 +46,7 @@ struct Args {
 enum Command {
     /// Runs everything by turns and writes collect.json and collect.md
     Collect(Box<CollectArgs>),
-    /// What profilers take from a program that computes; writes overhead.json and overhead.md
+    /// What profilers take from a program that computes; no other may run; writes overhead.json and overhead.md
     Overhead(overhead::Args),
     /// What profiling day and night costs; writes agent.md
     Agent(agent::Args),

@@ -78,6 +78,13 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
     let ended_s = started_s + watched.wall_s();
     let printed = std::fs::read_to_string(&output)?;
     ensure!(watched.status.success(), "{}: {}", watched.status, printed.lines().last().unwrap_or("it printed nothing"));
+    if let Some(n_events) = before(&printed, " perf events") {
+        let is_profiled = mode != Mode::None;
+        ensure!(
+            (n_events > 0.0) == is_profiled,
+            "{n_events} perf events were found: is another profiler running, or none?"
+        );
+    }
     let (began_s, over_s) = target::read(&times)?;
     let mut figures = Figures {
         iops: before(&printed, " IOPS").context("the workload printed no IOPS")?,
@@ -170,7 +177,8 @@ mod tests {
     fn the_workloads_figure() {
         assert_eq!(before("warning: 3 things\nfio: 12345 IOPS\n", " IOPS"), Some(12345.0));
         assert_eq!(before("nothing", " IOPS"), None);
-        let both = "12.5 IOPS, 13.25 without\n";
-        assert_eq!((before(both, " IOPS"), before(both, " without")), (Some(12.5), Some(13.25)));
+        let both = "12.5 IOPS, 13.25 without 2 perf events\n";
+        let found = [" IOPS", " without", " perf events"].map(|unit| before(both, unit));
+        assert_eq!(found, [Some(12.5), Some(13.25), Some(2.0)]);
     }
 }

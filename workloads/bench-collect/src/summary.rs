@@ -100,13 +100,12 @@ fn over_fp(runs: &[&Run], fp: &[&Run], none: &[&Run]) -> Option<Estimate> {
 /// The slow-down, computed within rounds, so that changes between rounds cancel out. Without a profiler there is one
 /// only of workloads that measure it: how much equal work differs.
 fn slow_down(mode: Mode, runs: &[&Run], none: &[&Run]) -> Option<RatioEstimate> {
-    let pairs: Vec<_> = runs.iter().filter_map(|run| pair(run, none)).collect();
     let is_measured = runs.iter().filter_map(|run| run.figures.as_ref()).any(|one| one.iops_without.is_some());
     if mode == Mode::None && !is_measured {
         return None;
     }
-    let with_first: Vec<_> = pairs.iter().map(|&(without, with)| (with, without)).collect();
-    paired_ratio(&with_first).ok()
+    let pairs = runs.iter().filter_map(|run| pair(run, none)).map(|(without, with)| (with, without));
+    paired_ratio(&pairs.collect::<Vec<_>>()).ok()
 }
 
 /// Operations per second without and with the profiler: in the run itself if the workload measures both, else in the
@@ -182,6 +181,17 @@ mod tests {
         let rows = rows(&runs, 999);
         let over = rows.iter().find_map(|row| row.over_fp).expect("of one row");
         assert!((over.mean - 10.0).abs() < 1e-9 && over.n == 2, "{over:?}: 5 and 15");
+    }
+
+    /// Check that a workload that measures itself without the profiler is compared with that, also without any profiler.
+    #[test]
+    fn workloads_may_measure_both() {
+        let mut runs = [run(Mode::None, 0, 100.0, 0, 0, 0), run(Mode::Bpftrace, 0, 80.0, 0, 0, 0)];
+        for (run, without) in runs.iter_mut().zip([100.0, 120.0]) {
+            run.figures.as_mut().expect("figures").iops_without = Some(without);
+        }
+        let ratios: Vec<f64> = rows(&runs, 999).iter().filter_map(|row| Some(row.slow_down?.ratio)).collect();
+        assert!(matches!(ratios[..], [none, profiled] if (none - 1.0).abs() < 1e-9 && (profiled - 1.5).abs() < 1e-9));
     }
 
     /// Check that counts are summed over rounds, shares are of the judged stacks, and slow-downs are computed within a
