@@ -37,8 +37,8 @@ pub enum Note {
     ProcessesNotFollowed(u64),
     /// Number of processes that could not be read from `/proc` because they were gone or access was denied.
     ProcessesUnreadable(u64),
-    /// Number of files whose bytes would be needed, because they were deleted or replaced, but could not be kept.
-    FilesNotKept(u64),
+    /// Number of files whose bytes would be needed, because they were deleted or replaced, but could not be saved.
+    FilesNotSaved(u64),
     /// The command did not end on SIGTERM and was left running.
     TargetStillRuns,
     /// The recording could not be written to the end (errno).
@@ -119,7 +119,7 @@ impl Note {
                 n_words(n, "processes were not followed, as the table of processes was full")
             }
             Self::ProcessesUnreadable(n) => n_words(n, PROCESSES_UNREADABLE),
-            Self::FilesNotKept(n) => n_words(n, "deleted or replaced files could not be saved"),
+            Self::FilesNotSaved(n) => n_words(n, "deleted or replaced files could not be saved"),
             Self::TargetStillRuns => (None, "the command did not stop on SIGTERM and still runs".into()),
             Self::EndNotWritten(errno) => {
                 let error = std::io::Error::from_raw_os_error(*errno);

@@ -59,7 +59,7 @@ pub struct Request {
     /// files and compiled code is for ten minutes each. `None`: flushed each second.
     pub flush: Option<Arc<AtomicBool>>,
     /// How long files that are gone are still copied into the recording after sampling has ended; those left are
-    /// counted ([`Note::FilesNotKept`](crate::Note::FilesNotKept)). `None`: until all are.
+    /// counted ([`Note::FilesNotSaved`](crate::Note::FilesNotSaved)). `None`: until all are.
     pub save_limit: Option<Duration>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,

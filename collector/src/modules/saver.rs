@@ -162,7 +162,7 @@ impl FileSaver {
         self.jobs = None;
         self.ready.iter().flatten().for_each(emit);
         match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(not_kept)) => not_kept,
+            Some(Ok(omitted)) => omitted,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None => Omitted::default(),
         }

@@ -256,7 +256,7 @@ impl<W: Write> Session<'_, W> {
         self.reader.events.sideband.count_lost();
         self.reader.read(u64::MAX);
         self.reader.close_balance(stopped_ns);
-        let not_kept = self.reader.finish_modules(self.request.save_limit);
+        let omitted = self.reader.finish_modules(self.request.save_limit);
         self.reader.flush();
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
         let mut end = End {
@@ -273,7 +273,7 @@ impl<W: Write> Session<'_, W> {
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }
-        self.add_notes(not_kept, &end);
+        self.add_notes(omitted, &end);
         Ok(Outcome {
             collector: Collector::PerfEvent,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
@@ -314,19 +314,19 @@ impl<W: Write> Session<'_, W> {
         }
     }
 
-    fn add_notes(&mut self, not_kept: Omitted, end: &End) {
+    fn add_notes(&mut self, omitted: Omitted, end: &End) {
         let is_blind = self.plan.is_system && !self.cpus.are_watched();
         let counted = [
             (end.uncounted.ticks, Note::TicksMissing as fn(u64) -> Note),
             (self.cpus.unsampled().len() as u64, Note::CpusNotSampled),
             (self.cpus.joined.len() as u64, Note::CpusJoined),
             (u64::from(is_blind), |_| Note::CpusNotWatched),
-            (not_kept.files, Note::FilesNotKept),
-            (not_kept.tables, Note::TablesRefused),
-            (not_kept.cut_dumps, Note::DumpsCut),
-            (not_kept.files_over, Note::FilesOverLimit),
-            (not_kept.tables_over, Note::TablesOverLimit),
-            (not_kept.slow, Note::FilesTooSlow),
+            (omitted.files, Note::FilesNotSaved),
+            (omitted.tables, Note::TablesRefused),
+            (omitted.cut_dumps, Note::DumpsCut),
+            (omitted.files_over, Note::FilesOverLimit),
+            (omitted.tables_over, Note::TablesOverLimit),
+            (omitted.slow, Note::FilesTooSlow),
             (self.request.parser.n_failed(), Note::ParserFailed),
             (self.request.parser.n_left_out(), Note::FilesNotParsed),
             (self.reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),

@@ -60,7 +60,7 @@ impl<W: Write> Session<'_, W> {
         self.note_nested(stopped_ns);
         let open: Vec<_> = self.reader.sideband.throttled_now(stopped_ns).collect();
         open.iter().for_each(|throttled| self.write_throttled(throttled));
-        let not_kept = self.reader.finish_modules(self.request.save_limit);
+        let omitted = self.reader.finish_modules(self.request.save_limit);
         self.reader.flush();
         let own_cost = self.own_cost(before, &at_stop, has_statistics)?;
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
@@ -80,7 +80,7 @@ impl<W: Write> Session<'_, W> {
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }
-        self.add_notes(not_kept, missing);
+        self.add_notes(omitted, missing);
         Ok(Outcome {
             collector: Collector::Ebpf,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
@@ -210,7 +210,7 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    fn add_notes(&mut self, not_kept: Omitted, missing: Missing) {
+    fn add_notes(&mut self, omitted: Omitted, missing: Missing) {
         let reader = &self.reader;
         let stack_ends_unknown =
             reader.total(counter::COUNT_STACK_END_UNKNOWN).saturating_sub(reader.stack_hints.n_found());
@@ -230,12 +230,12 @@ impl<W: Write> Session<'_, W> {
             (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
             (reader.total(counter::COUNT_SHED), Note::StacksShed),
             (reader.open_waits.map_or(0, |(_, open)| open.recorded), Note::StillBlocked),
-            (not_kept.files, Note::FilesNotKept),
-            (not_kept.tables, Note::TablesRefused),
-            (not_kept.cut_dumps, Note::DumpsCut),
-            (not_kept.files_over, Note::FilesOverLimit),
-            (not_kept.tables_over, Note::TablesOverLimit),
-            (not_kept.slow, Note::FilesTooSlow),
+            (omitted.files, Note::FilesNotSaved),
+            (omitted.tables, Note::TablesRefused),
+            (omitted.cut_dumps, Note::DumpsCut),
+            (omitted.files_over, Note::FilesOverLimit),
+            (omitted.tables_over, Note::TablesOverLimit),
+            (omitted.slow, Note::FilesTooSlow),
             (self.request.parser.n_failed(), Note::ParserFailed),
             (self.request.parser.n_left_out(), Note::FilesNotParsed),
             (reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
