@@ -24,11 +24,14 @@ enum limit {
 	MAX_CHUNK_BYTES = 16 << 20,
 	MAX_CHUNK_PAGES = MAX_CHUNK_BYTES / PAGE_BYTES + 2,
 	HOLE_WORDS = (MAX_CHUNK_PAGES + 63) / 64,
-	/* Bytes of stack that are copied for a walk: copying a page costs as much as five single reads. */
-	FP_SCRATCH_BYTES = 4096,
-	/* Bytes that are copied next, if the walk gets there and frames are small: of at most SMALL_FRAME_BYTES. */
-	NEXT_WINDOW_BYTES = 2048,
-	SMALL_FRAME_BYTES = 512,
+	/* Bytes of stack that are copied for a walk: copying a page costs as much as two single reads. */
+	FIRST_WINDOW_BYTES = 4096,
+	/*
+	 * Bytes that are copied next, if the walk gets there and frames are small: of at most SMALL_FRAME_BYTES. Copying
+	 * them takes as long as some four single reads.
+	 */
+	NEXT_WINDOW_BYTES = 8192,
+	SMALL_FRAME_BYTES = 2048,
 	/* The most bytes from a pthread's control block to the end of the mapping that contains its stack. */
 	THREAD_BLOCK_BYTES = 64 << 10,
 	/* Our processes, which are not profiled: the recorder, the analyser of `top`, three that parse files. */

@@ -106,7 +106,7 @@ static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sa
 	struct stack_window *window = &context->control->window;
 	__u64 room = FRAMES_ROOM * (collect & COLLECT_FRAMES ? 2 : 1) + KERNEL_ROOM;
 	__u64 sp = REGS_SP(head->regs), below = sp & (CACHE_LINE_BYTES - 8);
-	__u64 copy_at = next_line(at + room), bytes = FP_SCRATCH_BYTES, copied, end;
+	__u64 copy_at = next_line(at + room), bytes = FIRST_WINDOW_BYTES, copied, end;
 	__u8 source;
 
 	end = find_stack_end(context->control, task, mm, sp, &source, false);
@@ -115,7 +115,7 @@ static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sa
 	copied = bytes + below;
 	/* verifier: as in append_user */
 	barrier_var(copied);
-	if (copy_at > segment_room || copied > FP_SCRATCH_BYTES + CACHE_LINE_BYTES)
+	if (copy_at > segment_room || copied > FIRST_WINDOW_BYTES + CACHE_LINE_BYTES)
 		return 0;
 	barrier_var(copied);
 	if (bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - below)))
@@ -135,7 +135,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	bool keeps_chunk = collect & (COLLECT_CHUNK | COLLECT_CFI);
 	__u64 at = pos + sizeof(*head), copy_at = next_line(at), chunk_at, used = 0;
 	/* verifier: a constant, since older ones do not compare two unknown numbers */
-	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
+	__u64 limit = keeps_chunk ? max_chunk_bytes : FIRST_WINDOW_BYTES;
 	__u64 room = context->control->slot.room;
 	__u64 sp, end, asked, bytes, below, copied, chunk_bytes, red_zone = 0, walked = 0;
 	bool is_copied;
@@ -154,8 +154,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	if (REGS_ARE_32(head->regs))
 		head->flags |= SAMPLE_ABI32;
 	if ((collect & COLLECT_CHUNK) && copy_every > 1) {
-		if (limit < FP_SCRATCH_BYTES)
-			limit = FP_SCRATCH_BYTES;
+		if (limit < FIRST_WINDOW_BYTES)
+			limit = FIRST_WINDOW_BYTES;
 		if (context->control->n_walked++ % copy_every) {
 			head->flags |= SAMPLE_CHAIN_ONLY;
 			keeps_chunk = false;
@@ -181,7 +181,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	if (asked > limit)
 		asked = limit;
 	if ((collect & COLLECT_CHUNK) && copy_every > 1) {
-		bytes = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
+		bytes = keeps_chunk ? max_chunk_bytes : FIRST_WINDOW_BYTES;
 		if (asked > bytes)
 			asked = bytes;
 	}

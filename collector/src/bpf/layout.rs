@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   0                             segment_bytes         segment_room   value_bytes
-//!   | record | record | ...       | rest of the last  |   page   |
+//!   | record | record | ...       | rest of the last  |  spare   |
 //! ```
 
 use super::types::{cfi_miss, fp_frame, gap, gap_cause, interrupted, limit, sample_head};
@@ -23,7 +23,10 @@ const LINES: u64 = 2 * limit::CACHE_LINE_BYTES.0 as u64 + limit::RED_ZONE_BYTES.
 /// What the chunk of an interrupted stack adds: both chunks together have the bytes of one.
 const INTERRUPTED_ROOM: u64 = size_of::<interrupted>() as u64 + limit::RED_ZONE_BYTES.0 as u64 + HOLES_ROOM + 8;
 const MISS_ROOM: u64 = size_of::<cfi_miss>() as u64;
-const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
+/// The copied part of the stack in which a walk reads.
+const WINDOW: u64 = limit::NEXT_WINDOW_BYTES.0 as u64;
+/// What can be written at the last offset: at least a page, and the part of a stack that is copied for a walk.
+const SPARE: u64 = WINDOW;
 /// The largest chunk that can be requested.
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;
 /// The most kernel memory of all CPUs' rings together, including those of process events and the slack, unless a size
@@ -52,11 +55,11 @@ pub(crate) struct Layout {
     pub(crate) segment_bytes: u64,
     /// Segments of a ring, from 2 to 64.
     pub(crate) n_segments: u64,
-    /// Size of a segment's array element: the segment, its slack, and a page.
+    /// Size of a segment's array element: the segment, its slack, and the spare bytes.
     pub(crate) value_bytes: u64,
     /// The most bytes a sample takes while it is collected.
     pub(crate) max_record_bytes: u64,
-    /// The last offset in a segment's element after which a page can still be written.
+    /// The last offset in a segment's element at which that many bytes can still be written.
     pub(crate) segment_room: u64,
     /// The most bytes of stack.
     pub(crate) max_chunk_bytes: u64,
@@ -81,15 +84,15 @@ impl Layout {
         let is_walked = matches!(mode, CaptureMode::Cfi { .. });
         let n_samples = if is_walked { DEFAULT_SAMPLES_OF_WALKS } else { DEFAULT_SAMPLES };
         let (chunk, room) = match mode {
-            CaptureMode::Fp => (0, FRAMES_ROOM + FP_SCRATCH),
+            CaptureMode::Fp => (0, FRAMES_ROOM + WINDOW),
             CaptureMode::Dwarf { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM),
             CaptureMode::Both { stack_bytes, every } => {
-                let scratch = if every > 1 { FP_SCRATCH } else { 0 };
-                (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM + scratch)
+                let window = if every > 1 { WINDOW } else { 0 };
+                (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM + window)
             }
             CaptureMode::Cfi { stack_bytes, frame_pointers, .. } => {
                 let frames = FRAMES_ROOM * (1 + u64::from(frame_pointers));
-                (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + frames + FP_SCRATCH + MISS_ROOM)
+                (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + frames + WINDOW + MISS_ROOM)
             }
         };
         if mode != CaptureMode::Fp && !(1..=MAX_CHUNK_BYTES).contains(&chunk) {
@@ -104,7 +107,7 @@ impl Layout {
             Some(asked) => asked.next_power_of_two(),
             None => (n_samples * max_record_bytes).max(SMALLEST_DEFAULT_RING).min(largest).max(needed),
         };
-        let value_bytes = |segment_bytes: u64| (segment_bytes + max_record_bytes).next_multiple_of(PAGE) + PAGE;
+        let value_bytes = |segment_bytes: u64| (segment_bytes + max_record_bytes).next_multiple_of(PAGE) + SPARE;
         let segment_bytes = ring_bytes.div_ceil(MAX_SEGMENTS).max(2 * max_record_bytes).next_power_of_two();
         let mut segment_bytes = segment_bytes.min(ring_bytes.next_power_of_two() / 2);
         // For the default size, slack counts too; and if there is little room, smaller segments use it better.
@@ -118,7 +121,7 @@ impl Layout {
         }
         let n_segments = ring_bytes.div_ceil(segment_bytes).min(most(segment_bytes)).clamp(MIN_SEGMENTS, MAX_SEGMENTS);
         let value_bytes = value_bytes(segment_bytes);
-        let segment_room = value_bytes - PAGE;
+        let segment_room = value_bytes - SPARE;
         Ok(Self { segment_bytes, n_segments, value_bytes, max_record_bytes, segment_room, max_chunk_bytes: chunk })
     }
 

@@ -32,8 +32,8 @@ static __always_inline __u64 any_number(struct cpu_control *control, __u64 numbe
 }
 
 /*
- * Copies the next part of the stack. Reading two words takes as long as copying some 500 bytes, so this pays where
- * frames are small. Not inline, or the verifier would follow it for each call.
+ * Copies the next part of the stack. Most of the time of a read is that of the call: on a Zen 4, 16 bytes take 65 ns
+ * and 16 KiB 350 ns, so this pays where frames are small. Not inline, or the verifier would follow it for each call.
  */
 static __noinline void move_window(struct loop_context *context, __u64 address)
 {

@@ -81,7 +81,7 @@ static __always_inline __u64 find_stack_end(struct cpu_control *control, struct 
 	base = THREAD_BASE(task);
 	*source = STACK_END_UNKNOWN;
 	if (!is_recorded)
-		return base - sp < FP_SCRATCH_BYTES ? base : 0;
+		return base - sp < FIRST_WINDOW_BYTES ? base : 0;
 	end = mapping_end(control, task, sp);
 	if (!end)
 		return 0;
