@@ -118,7 +118,7 @@ unwind-rows +PATHS:
 miri:
     cargo +nightly miri test -p fpprof-prefetch
 
-# Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply), `overhead`, `agent` or `rules` (beside perf, lightswitch).
+# Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply), `overhead` and `agent` (beside perf, lightswitch, the OpenTelemetry profiler), or `rules`.
 bench WHAT *ARGS: build
     {{build_program}} {{ if WHAT =~ "collect|overhead|agent|rules" { "fpprof-bench-collect" } else { "fpprof-bench" } }}
     {{programs}}/{{ if WHAT =~ "collect|overhead|agent|rules" { "fpprof-bench-collect" } else { "fpprof-bench" } }} {{WHAT}} --fpprof {{fpprof}} {{ARGS}}

@@ -1,10 +1,13 @@
-//! Cost of continuous profiling: the agent next to perf, bpftrace and lightswitch, while nbdkit serves fio.
+//! Cost of continuous profiling: the agent next to perf, bpftrace, lightswitch and the OpenTelemetry profiler,
+//! while nbdkit serves fio.
 //!
 //! Each profiler runs alone, for the same time at the same rate. Its cost is the CPU time of all its processes after
 //! its start, as accounted by the kernel. Interrupts and BPF programs are accounted to the interrupted process, so they
 //! are not included. The agent's time includes unwinding, perf's does not.
 
 use crate::modes::is_installed;
+use crate::otel::{self, Receiver};
+use crate::run::TICKS_PER_S;
 use crate::say::say;
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -42,8 +45,6 @@ const START: Duration = Duration::from_secs(15);
 const DEALT: Duration = Duration::from_secs(3);
 /// Where the agent serves its metrics.
 const ADDRESS: &str = "127.0.0.1:7476";
-/// Clock ticks of `/proc` per second, the same on every Linux system.
-const TICKS_PER_S: f64 = 100.0;
 
 /// A profiler and the command that starts it.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ struct Profiler {
     /// The file or directory that it writes.
     output: PathBuf,
     is_ours: bool,
+    /// What receives its profiles, if it writes none itself.
+    receiver: Option<Receiver>,
 }
 
 /// The measured figures of one profiler.
@@ -75,8 +78,10 @@ pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
     fs::create_dir_all(&args.dir)?;
     let mut all = Vec::new();
     for &rate in &args.rates {
-        for profiler in profilers(args, rate)? {
-            let measured = measure(args, rate, profiler)?;
+        // The last one, since its receiver runs from its making on.
+        let otel = otel::is_available().then_some(()).into_iter().map(|()| otel_profiler(args, rate));
+        for profiler in profilers(args, rate)?.into_iter().map(Ok).chain(otel) {
+            let measured = measure(args, rate, profiler?)?;
             say(&format!("{} at {rate} Hz: {:.2} % of a CPU", measured.name, measured.cpu_percent));
             all.push(measured);
         }
@@ -101,31 +106,52 @@ fn profilers(args: &Args, rate: u64) -> anyhow::Result<Vec<Profiler>> {
         fs::write(&config, text)?;
         let mut command = Command::new(&args.fpprof);
         command.arg("agent").arg("--config").arg(config);
-        all.push(Profiler { name: format!("fpprof agent, {call_graph}"), command, output, is_ours: true });
+        all.push(Profiler {
+            name: format!("fpprof agent, {call_graph}"),
+            command,
+            output,
+            is_ours: true,
+            receiver: None,
+        });
     }
     let perf_data = args.dir.join("perf.data");
     for (name, options) in [("perf record -g", &["-g"][..]), ("perf record, dwarf", &["--call-graph", "dwarf,65528"])] {
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-e", "cpu-clock", "-a", "-F"]).arg(rate.to_string()).args(options);
         command.arg("-o").arg(&perf_data);
-        all.push(Profiler { name: name.to_owned(), command, output: perf_data.clone(), is_ours: false });
+        all.push(Profiler {
+            name: name.to_owned(),
+            command,
+            output: perf_data.clone(),
+            is_ours: false,
+            receiver: None,
+        });
     }
     let mut command = Command::new("bpftrace");
     let script = format!("profile:hz:{rate} {{ @[comm, kstack, ustack] = count(); }}");
     let output = args.dir.join("bpftrace.txt");
     command.arg("-o").arg(&output).arg("-e").arg(script);
-    all.push(Profiler { name: "bpftrace, ustack".to_owned(), command, output, is_ours: false });
+    all.push(Profiler { name: "bpftrace, ustack".to_owned(), command, output, is_ours: false, receiver: None });
     if is_installed("lightswitch") {
         let mut command = Command::new("lightswitch");
         command.arg("--sample-freq").arg(rate.to_string()).args(["--sender", "none"]);
         let output = args.dir.join("none");
-        all.push(Profiler { name: "lightswitch".to_owned(), command, output, is_ours: false });
+        all.push(Profiler { name: "lightswitch".to_owned(), command, output, is_ours: false, receiver: None });
     }
     Ok(all)
 }
 
+/// The OpenTelemetry profiler, whose receiver runs from now on.
+fn otel_profiler(args: &Args, rate: u64) -> anyhow::Result<Profiler> {
+    let receiver = Receiver::start(&args.dir)?;
+    let mut command = Command::new(otel::PROFILER);
+    command.args(otel::options(rate, 5, &receiver).split(' '));
+    let (name, output) = ("OTel profiler".to_owned(), args.dir.join("none"));
+    Ok(Profiler { name, command, output, is_ours: false, receiver: Some(receiver) })
+}
+
 fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measured> {
-    let Profiler { name, mut command, output, is_ours } = profiler;
+    let Profiler { name, mut command, output, is_ours, receiver: _receiver } = profiler;
     remove(&output);
     let seconds = args.minutes * 60 + 180;
     let workload = Command::new(&args.workload).arg(seconds.to_string()).stdout(Stdio::null()).spawn();

@@ -11,6 +11,8 @@ pub(crate) struct RunConfig {
     pub(crate) seconds: u64,
     /// Whether to draw a flame graph, to measure how long that takes.
     pub(crate) draws: bool,
+    /// The program itself, if the workload is one; else the workload is a script that starts several.
+    pub(crate) program: Option<PathBuf>,
     /// Prefixes of the names of processes whose stacks are judged.
     pub(crate) names: &'static [&'static str],
 }

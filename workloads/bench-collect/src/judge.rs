@@ -21,6 +21,8 @@ pub(crate) struct Judged {
     /// Judged user stacks of nbdkit and fio, and how many of them are complete; only of thorough runs.
     pub(crate) stacks: Option<u64>,
     pub(crate) complete: Option<u64>,
+    /// Share of complete stacks of the whole machine, as the profiler itself reports it.
+    pub(crate) own_complete_percent: Option<f64>,
     /// Run time of fpprof's BPF programs per tick, in nanoseconds.
     pub(crate) bpf_ns_per_tick: Option<f64>,
     /// CPU seconds before sampling began, and bytes of memory of maps, as fpprof reports them.
@@ -154,7 +156,7 @@ pub(crate) fn time_to_svg(config: &RunConfig, mode: Mode, file: &Path) -> anyhow
                 return Ok(None);
             }
         }
-        Mode::None | Mode::Bpftrace | Mode::Samply | Mode::Lightswitch => return Ok(None),
+        Mode::None | Mode::Bpftrace | Mode::Samply | Mode::Lightswitch | Mode::OtelProfiler => return Ok(None),
     }
     Ok(Some(started.elapsed().as_secs_f64()))
 }

@@ -16,6 +16,7 @@ mod goals;
 mod handler;
 mod judge;
 mod modes;
+mod otel;
 mod overhead;
 mod report;
 mod rules;
@@ -120,6 +121,7 @@ fn collect(mut args: CollectArgs) -> anyhow::Result<()> {
         dir: args.dir.canonicalize()?,
         seconds: args.seconds,
         draws: true,
+        program: None,
         names: &["nbdkit", "fio"],
     };
     let started = Instant::now();

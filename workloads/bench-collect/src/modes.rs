@@ -18,6 +18,8 @@ pub(crate) enum Mode {
     Samply,
     /// `lightswitch` for the whole machine: it walks by call frame information in the kernel, using precomputed tables.
     Lightswitch,
+    /// The OpenTelemetry eBPF profiler for the whole machine: it walks in the kernel, too.
+    OtelProfiler,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,6 +58,7 @@ impl fmt::Display for Mode {
             Self::Bpftrace => f.write_str("bpftrace ustack"),
             Self::Samply => f.write_str("samply"),
             Self::Lightswitch => f.write_str("lightswitch"),
+            Self::OtelProfiler => f.write_str("OTel profiler"),
         }
     }
 }
@@ -66,7 +69,7 @@ impl Mode {
         let fp = match self {
             Self::Ours { collector, .. } => Self::Ours { collector, call_graph: CallGraph::Fp },
             Self::Perf { zips, .. } => Self::Perf { call_graph: CallGraph::Fp, zips },
-            Self::None | Self::Bpftrace | Self::Samply | Self::Lightswitch => return None,
+            Self::None | Self::Bpftrace | Self::Samply | Self::Lightswitch | Self::OtelProfiler => return None,
         };
         (fp != self).then_some(fp)
     }
@@ -79,7 +82,7 @@ impl Mode {
                 CallGraph::Dwarf(_) | CallGraph::Both(_) => "dwarf",
                 CallGraph::Cfi => "cfi",
             }),
-            Self::None | Self::Bpftrace | Self::Samply | Self::Lightswitch => None,
+            Self::None | Self::Bpftrace | Self::Samply | Self::Lightswitch | Self::OtelProfiler => None,
         }
     }
 }

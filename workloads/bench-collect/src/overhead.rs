@@ -9,6 +9,7 @@
 use crate::bpf_cost::ns_per_sample;
 use crate::config::RunConfig;
 use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
+use crate::otel;
 use crate::report::figure;
 use crate::run::{self, Run};
 use crate::say::say;
@@ -56,6 +57,13 @@ struct Shape {
     frames: u32,
 }
 
+/// The program with a shape, the same as measured in turns, and a script that runs that for the seconds it is given.
+struct Built {
+    program: PathBuf,
+    in_turns: PathBuf,
+    script: PathBuf,
+}
+
 /// What is measured with one shape.
 struct Subject {
     shape: Shape,
@@ -100,6 +108,7 @@ fn modes(rate: u64) -> Vec<Mode> {
     if rate == 999 && is_installed("lightswitch") {
         modes.push(Mode::Lightswitch);
     }
+    modes.extend(otel::is_available().then_some(Mode::OtelProfiler));
     modes
 }
 
@@ -115,8 +124,7 @@ impl Shape {
         self.kib << 10
     }
 
-    /// Builds the program, and the same as measured in turns, with a script that takes the seconds as argument.
-    fn build(self, dir: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
+    fn build(self, dir: &Path) -> anyhow::Result<Built> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
         let (program, in_turns, script) = (dir.join(PROGRAM), dir.join("turns").join(PROGRAM), dir.join("workload"));
         std::fs::create_dir_all(dir.join("turns"))?;
@@ -132,7 +140,7 @@ impl Shape {
         let text = format!("#!/bin/sh\nexec {} {} \"$1\"\n", in_turns.display(), self.bytes());
         std::fs::write(&script, text)?;
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
-        Ok((program, script))
+        Ok(Built { program, in_turns, script })
     }
 }
 
@@ -145,11 +153,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for text in &args.shapes {
         let shape = Shape::parse(text)?;
         let dir = dir.join(text.replace(':', "-"));
-        let (program, workload) = shape.build(&dir)?;
+        let Built { program, in_turns, script } = shape.build(&dir)?;
         let names = &[PROGRAM];
         say(&format!("{text}: wrong stacks"));
         let wrong_percent = wrong_percents(&fpprof, &program, shape)?;
-        let config = RunConfig { fpprof: fpprof.clone(), workload, dir, seconds: args.seconds, draws: false, names };
+        let config = RunConfig {
+            fpprof: fpprof.clone(),
+            workload: script,
+            dir,
+            seconds: args.seconds,
+            draws: false,
+            program: Some(in_turns),
+            names,
+        };
         say(&format!("{text}: BPF programs"));
         let bpf_ns = bpf_ns(&config, &program, shape)?;
         subjects.push(Subject { shape, config, wrong_percent, bpf_ns });
@@ -252,11 +268,21 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
     let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     let mut text = format!(
         "# What profilers take from a program that computes\n\n{}, {} CPUs, Linux {}; {rounds} interleaved rounds.\n\n\
-         Slow-down: CPU time for the same work with the profiler's events enabled to that with them disabled, in turns of 20 ms, with its 95 % \
-         interval over rounds; \"none\" is without a profiler; the profiler's own processes are not in it, CPU s is theirs. Over fp: the slow-down beyond that by the same \
-         tool's frame pointers in the same round, with its 95 % interval. Complete: of the program's stacks in the \
-         first round, unwound by fpprof. Wrong: without a flag, by this strategy of fpprof, of {} of the program's instructions stepped in turn \
-         after its start (fpprof verify). BPF: the time of our BPF programs for a sample, by the kernel (median of {BPF_ROUNDS}): 1 µs is 0.1 points at 1,000 Hz. lightswitch walks in the kernel, at 997 Hz. Start: CPU before the first sample, by our own account. –: not known.\n",
+         - Slow-down: CPU time for the same work with the profiler's events enabled to that with them disabled, in turns \
+         of 20 ms, with its 95 % interval over rounds; \"none\" is without a profiler. The profiler's own processes are not \
+         in it: CPU s is theirs.\n\
+         - Over fp: the slow-down beyond that by the same tool's frame pointers in the same round, with its 95 % interval.\n\
+         - BPF: the time of our BPF programs for a sample, by the kernel (median of {BPF_ROUNDS}); 1 µs is 0.1 points at \
+         1,000 Hz.\n\
+         - Stacks: of the program, in the first round. Complete: of these, unwound by fpprof.\n\
+         - Wrong: without a flag, by this strategy of fpprof, of {} of the program's instructions stepped in turn after \
+         its start (fpprof verify).\n\
+         - Start: the part of CPU s before the first sample.\n\
+         - lightswitch (at 997 Hz) and the OpenTelemetry profiler also walk in the kernel; they sample the whole machine. \
+         Start is their first 6 s. Complete is what lightswitch itself reports (median of the rounds), and those stacks of \
+         the OpenTelemetry profiler that end at the program's entry point; it has none of a program's first one or two \
+         seconds.\n\
+         - –: not known.\n",
         model.trim_start_matches(['\t', ' ', ':']),
         std::thread::available_parallelism()?,
         std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
@@ -269,20 +295,21 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
                 rate = Some(row.rate);
                 write!(
                     text,
-                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | over fp, points | BPF µs | B/sample | complete | wrong | CPU s | start s | RSS MB | maps MB |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | over fp, points | BPF µs | B/sample | stacks | complete | wrong | CPU s | start s | RSS MB | maps MB |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
                     shape.kib, shape.frames, row.rate
                 )?;
             }
             let rss_mb = row.cpu_s.map(|_| row.max_rss_bytes as f64 / 1e6);
             writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.mode,
                 row.slow_down.map_or("–".to_owned(), slow_down_words),
                 row.over_fp.map_or("–".to_owned(), points_words),
                 figure(bpf_ns.get(&row.mode).map(|ns| ns / 1e3), 2),
                 figure(row.bytes_per_sample, 1),
+                row.stacks_judged.map_or("–".to_owned(), |stacks| stacks.to_string()),
                 row.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.1} %")),
                 wrong_percent.get(&row.mode).map_or("–".to_owned(), |percent| format!("{percent:.2} %")),
                 figure(row.cpu_s.map(|cpu| cpu.mean), 2),

@@ -6,10 +6,12 @@ mod watch;
 use crate::config::RunConfig;
 use crate::judge::{self, Judged};
 use crate::modes::{Collector, Mode};
+use crate::otel::{self, Receiver};
 use crate::say::say;
 use crate::target;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
+use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -70,7 +72,8 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
             std::fs::remove_file(old)?;
         }
     }
-    let mut command = command(config, mode, rate, &file, &times)?;
+    let receiver = if mode == Mode::OtelProfiler { Some(Receiver::start(&config.dir)?) } else { None };
+    let mut command = command(config, mode, rate, &file, &times, receiver.as_ref())?;
     let out = File::create(&output)?;
     command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
     let started_s = target::now_s()?;
@@ -95,9 +98,15 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
         max_rss_bytes: watched.max_rss_bytes,
         ..Figures::default()
     };
-    if mode == Mode::Lightswitch {
+    if let Some(receiver) = receiver {
+        // Complete stacks are recognized only of a single program.
+        if let Some(program) = config.program.as_ref().filter(|_| is_thorough) {
+            figures.judged = receiver.judge(program)?;
+        }
+    } else if mode == Mode::Lightswitch {
         // Its own stack counts are for all processes, and include kernel stacks.
         std::fs::remove_file(config.dir.join("lightswitch")).ok();
+        figures.judged.own_complete_percent = lightswitch_complete(&printed);
     } else if !matches!(mode, Mode::None) {
         figures.bytes = std::fs::metadata(&file)?.len();
         figures.judged = judge::judge(config, mode, &file, is_thorough)?;
@@ -106,34 +115,53 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
             if is_thorough && rate == 999 && config.draws { judge::time_to_svg(config, mode, &file)? } else { None };
         std::fs::remove_file(&file)?;
     }
+    if matches!(mode, Mode::Lightswitch | Mode::OtelProfiler) {
+        (figures.judged.start_cpu_s, figures.judged.map_bytes) = after_start(&config.dir);
+    }
     Ok(figures)
 }
 
-fn command(config: &RunConfig, mode: Mode, rate: u64, file: &Path, times: &Path) -> anyhow::Result<Command> {
+fn command(
+    config: &RunConfig,
+    mode: Mode,
+    rate: u64,
+    file: &Path,
+    times: &Path,
+    receiver: Option<&Receiver>,
+) -> anyhow::Result<Command> {
     let this = std::env::current_exe()?;
-    let rate = rate.to_string();
+    let hertz = rate.to_string();
     let mut command = match mode {
         Mode::None => Command::new(&this),
         Mode::Ours { collector, call_graph } => {
             let mut command = Command::new(&config.fpprof);
             let collector = if collector == Collector::Ebpf { "ebpf" } else { "perf-event" };
-            command.args(["record", "--quiet", "--stats", "-F", &rate, "--call-graph", &call_graph.to_string()]);
+            command.args(["record", "--quiet", "--stats", "-F", &hertz, "--call-graph", &call_graph.to_string()]);
             command.args(["--collector", collector, "-o"]).arg(file).arg("--").arg(&this);
             command
         }
         Mode::Perf { call_graph, zips } => {
             let mut command = Command::new("perf");
-            command.args(["record", "--quiet", "-F", &rate, "--call-graph", &call_graph.to_string()]);
+            command.args(["record", "--quiet", "-F", &hertz, "--call-graph", &call_graph.to_string()]);
             command.args(zips.then_some("-z")).arg("-o").arg(file).arg("--").arg(&this);
             command
         }
         Mode::Samply => {
             let mut command = Command::new("samply");
-            command.args(["record", "--save-only", "--rate", &rate, "-o"]).arg(file).arg("--").arg(&this);
+            command.args(["record", "--save-only", "--rate", &hertz, "-o"]).arg(file).arg("--").arg(&this);
             command
         }
-        Mode::Bpftrace => return Ok(bpftrace(config, &rate, file, &this, times)),
-        Mode::Lightswitch => return Ok(lightswitch(config, &this, times)),
+        Mode::Bpftrace => return Ok(bpftrace(config, &hertz, file, &this, times)),
+        // It supports only prime rates, at most 997.
+        Mode::Lightswitch => during(
+            "lightswitch --sample-freq 997 --logging info --profile-format pprof --profile-name lightswitch --profile-path .",
+            &config.dir,
+            &this,
+        ),
+        Mode::OtelProfiler => {
+            let options = otel::options(rate, 1, receiver.context("no receiver of profiles")?);
+            during(&format!("{} {options}", otel::PROFILER), &config.dir, &this)
+        }
     };
     command.arg("target").arg(times).arg("--").arg(&config.workload).arg(config.seconds.to_string());
     Ok(command)
@@ -151,15 +179,42 @@ fn bpftrace(config: &RunConfig, rate: &str, file: &Path, this: &Path, times: &Pa
     command
 }
 
-/// The lightswitch command. It runs no command itself, and supports only prime rates, at most 997. The script waits
-/// until the tables are built, runs the command, and ends lightswitch.
-fn lightswitch(config: &RunConfig, this: &Path, times: &Path) -> Command {
-    const SCRIPT: &str = "dir=$1; shift; (sleep 6; \"$@\"; kill -INT $$) & exec lightswitch --sample-freq 997 \
-                          --logging info --profile-format pprof --profile-path \"$dir\" --profile-name lightswitch";
+/// The command of a profiler that runs none itself: a script that gives it some seconds to start, notes what it has taken
+/// by then, runs `this` with the arguments that are added, and ends the profiler after another second, in which it
+/// reports. If the profiler has failed by then, nothing more runs.
+fn during(profiler: &str, dir: &Path, this: &Path) -> Command {
+    let script = format!(
+        "(sleep 6; kill -0 $$ || exit; cat /proc/$$/stat >{START_FILE}; bpftool --json map list >{MAPS_FILE}; \"$@\"; sleep 1; kill -INT $$) & \
+         exec {profiler}"
+    );
     let mut command = Command::new("sh");
-    command.args(["-c", SCRIPT, "sh"]).arg(&config.dir).arg(this).arg("target").arg(times).arg("--");
-    command.arg(&config.workload).arg(config.seconds.to_string());
+    command.args(["-c", &script, "sh"]).arg(this).current_dir(dir);
     command
+}
+
+const START_FILE: &str = "start.stat";
+const MAPS_FILE: &str = "maps.json";
+
+/// CPU seconds of such a profiler before the command, and bytes of all BPF maps then; `None` if not known.
+fn after_start(dir: &Path) -> (Option<f64>, Option<f64>) {
+    let read = |name| std::fs::read_to_string(dir.join(name)).ok();
+    let ticks = |stat: String| {
+        let fields = stat.rsplit_once(") ")?.1.split(' ').skip(11).take(2);
+        Some(fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_S)
+    };
+    let bytes = |maps: String| {
+        let maps: Vec<Value> = serde_json::from_str(&maps).ok()?;
+        Some(maps.iter().filter_map(|map| map.get("bytes_memlock")?.as_f64()).sum())
+    };
+    (read(START_FILE).and_then(ticks), read(MAPS_FILE).and_then(bytes))
+}
+
+/// Clock ticks of `/proc` per second, the same on every Linux system.
+pub(crate) const TICKS_PER_S: f64 = 100.0;
+
+/// The last share that lightswitch prints, in per cent.
+fn lightswitch_complete(printed: &str) -> Option<f64> {
+    printed.rsplit_once("stacks successfully unwound: ")?.1.split_once('%')?.0.parse().ok()
 }
 
 /// The number before `unit`.
@@ -172,7 +227,7 @@ fn before(printed: &str, unit: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Check that the workload's figure is found among other output.
+    /// Check that the workload's figure and lightswitch's are found among other output.
     #[test]
     fn the_workloads_figure() {
         assert_eq!(before("warning: 3 things\nfio: 12345 IOPS\n", " IOPS"), Some(12345.0));
@@ -180,5 +235,7 @@ mod tests {
         let both = "12.5 IOPS, 13.25 without 2 perf events\n";
         let found = [" IOPS", " without", " perf events"].map(|unit| before(both, unit));
         assert_eq!(found, [Some(12.5), Some(13.25), Some(2.0)]);
+        let printed = "stacks successfully unwound: 100.00%\nINFO stacks successfully unwound: 1.32%\nWARN x";
+        assert_eq!((lightswitch_complete(printed), lightswitch_complete(both)), (Some(1.32), None));
     }
 }

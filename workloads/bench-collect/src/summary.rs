@@ -17,7 +17,7 @@ pub(crate) struct Row {
     pub(crate) recorded: u64,
     pub(crate) lost: Option<u64>,
     pub(crate) lost_percent: Option<f64>,
-    /// Share of complete stacks of nbdkit and fio, in the first round.
+    /// Share of complete stacks of nbdkit and fio, in the first round; or the median of what the profiler itself reports.
     pub(crate) complete_percent: Option<f64>,
     pub(crate) stacks_judged: Option<u64>,
     pub(crate) cpu_s: Option<Estimate>,
@@ -71,7 +71,11 @@ fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
         recorded,
         lost,
         lost_percent: lost.filter(|lost| recorded + lost > 0).map(|lost| percent(lost, recorded + lost)),
-        complete_percent: stacks.zip(complete).filter(|&(all, _)| all > 0).map(|(all, part)| percent(part, all)),
+        complete_percent: stacks
+            .zip(complete)
+            .filter(|&(all, _)| all > 0)
+            .map(|(all, part)| percent(part, all))
+            .or_else(|| median_of(|one| one.judged.own_complete_percent)),
         stacks_judged: stacks,
         cpu_s: if mode == Mode::None { None } else { mean(&cpu).ok() },
         slow_down: slow_down(mode, runs, none),
