@@ -77,11 +77,11 @@ fn deleted_files_make_room() {
         modules.note(&mut code_of(file));
         assert_eq!(modules.shares.open.left(own_uid()), 1);
         std::fs::remove_file(file.path()).unwrap();
-        modules.look();
         while modules.shares.open.left(own_uid()) == 1 {
+            modules.look();
             packed += modules.ready().len();
             modules.give_back_done();
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
     modules.finish(None, |_| packed += 1);
@@ -125,10 +125,10 @@ fn tables_that_are_too_many_are_counted() {
     let note = |modules: &mut Modules, pid| modules.note(&mut code(pid, b"//anon", FileIdentity::default()));
     (first..first + n).for_each(|pid| note(&mut modules, pid));
     assert_eq!(modules.n_over.tables_over, MAX_TABLES / 2);
-    modules.look();
     while modules.tables.values().flatten().count() > 1 {
+        modules.look();
         note(&mut modules, first + n);
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     let before = modules.n_over.tables_over;
     note(&mut modules, first + n + 1);
@@ -179,10 +179,11 @@ fn limits_of_bytes_are_renewed() {
             drop(file);
             // The next file may have the same inode.
             modules.files.clear();
-            modules.look();
+            // A look that takes too long finds nothing.
             while !modules.saver.done().any(|done| matches!(done, Done::File { .. })) {
+                modules.look();
                 modules.ready();
-                std::thread::yield_now();
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
         modules.finish(None, drop).files
