@@ -59,7 +59,7 @@ pub(crate) struct Layout {
     pub(crate) value_bytes: u64,
     /// The most bytes a sample takes while it is collected.
     pub(crate) max_record_bytes: u64,
-    /// The last offset in a segment's element at which that many bytes can still be written.
+    /// The last offset in a segment's element at which the spare bytes can still be written.
     pub(crate) segment_room: u64,
     /// The most bytes of stack.
     pub(crate) max_chunk_bytes: u64,

@@ -78,7 +78,7 @@ pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
     fs::create_dir_all(&args.dir)?;
     let mut all = Vec::new();
     for &rate in &args.rates {
-        // The last one, since its receiver runs from its making on.
+        // It is last, and made when its turn comes: its receiver runs from then on.
         let otel = otel::is_available().then_some(()).into_iter().map(|()| otel_profiler(args, rate));
         for profiler in profilers(args, rate)?.into_iter().map(Ok).chain(otel) {
             let measured = measure(args, rate, profiler?)?;
