@@ -3,6 +3,9 @@
 use crate::sideband::MAPPINGS_A_SECOND;
 use std::borrow::Cow;
 
+/// A number, and the note that reports it.
+pub(crate) type CountedNote = (u64, fn(u64) -> Note);
+
 /// A fact about a recording that is not an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -2,6 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::jit_dumps::{EndedDump, JitDump, JitDumps};
+use crate::note::{CountedNote, Note};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
 use crate::proc::{BlockingCalls, Opened, Place, open_mapped, still_at};
@@ -43,6 +44,20 @@ pub(crate) struct Omitted {
     pub(crate) tables_over: u64,
     /// Files and directories that were not checked because others of their user had taken too long.
     pub(crate) slow: u64,
+}
+
+impl Omitted {
+    /// The numbers, each with the note that reports it.
+    pub(crate) fn counted(self) -> [CountedNote; 6] {
+        [
+            (self.files, Note::FilesNotSaved),
+            (self.tables, Note::TablesRefused),
+            (self.cut_dumps, Note::DumpsCut),
+            (self.files_over, Note::FilesOverLimit),
+            (self.tables_over, Note::TablesOverLimit),
+            (self.slow, Note::FilesTooSlow),
+        ]
+    }
 }
 
 /// A request to the saver.

@@ -321,12 +321,6 @@ impl<W: Write> Session<'_, W> {
             (self.cpus.unsampled().len() as u64, Note::CpusNotSampled),
             (self.cpus.joined.len() as u64, Note::CpusJoined),
             (u64::from(is_blind), |_| Note::CpusNotWatched),
-            (omitted.files, Note::FilesNotSaved),
-            (omitted.tables, Note::TablesRefused),
-            (omitted.cut_dumps, Note::DumpsCut),
-            (omitted.files_over, Note::FilesOverLimit),
-            (omitted.tables_over, Note::TablesOverLimit),
-            (omitted.slow, Note::FilesTooSlow),
             (self.request.parser.n_failed(), Note::ParserFailed),
             (self.request.parser.n_left_out(), Note::FilesNotParsed),
             (self.reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
@@ -337,6 +331,7 @@ impl<W: Write> Session<'_, W> {
         self.notes.extend(self.existing.note());
         self.notes.extend(end.uncounted.counter_share_percent.map(Note::CounterShared));
         self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
-        self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
+        let counted = counted.into_iter().chain(omitted.counted());
+        self.notes.extend(counted.filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }
 }

@@ -230,12 +230,6 @@ impl<W: Write> Session<'_, W> {
             (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
             (reader.total(counter::COUNT_SHED), Note::StacksShed),
             (reader.open_waits.map_or(0, |(_, open)| open.recorded), Note::StillBlocked),
-            (omitted.files, Note::FilesNotSaved),
-            (omitted.tables, Note::TablesRefused),
-            (omitted.cut_dumps, Note::DumpsCut),
-            (omitted.files_over, Note::FilesOverLimit),
-            (omitted.tables_over, Note::TablesOverLimit),
-            (omitted.slow, Note::FilesTooSlow),
             (self.request.parser.n_failed(), Note::ParserFailed),
             (self.request.parser.n_left_out(), Note::FilesNotParsed),
             (reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
@@ -246,6 +240,7 @@ impl<W: Write> Session<'_, W> {
         self.notes.extend(self.existing.note());
         let (mappings, samples) = (reader.sideband.n_not_in_full(), reader.resync.n_unclear());
         self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
-        self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
+        let counted = counted.into_iter().chain(omitted.counted());
+        self.notes.extend(counted.filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }
 }
