@@ -1,16 +1,10 @@
 //! The mappings of an address space at a moment, built when a sample needs them.
 
 use super::files::FileIx;
+use super::moments::MomentCache;
 use super::timeline::{Backing, Edit, SpaceKey, Timeline};
-use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// The most mappings cached in [`Contents`] for later moments of the same log; 48 bytes each.
-const MAX_KEPT_MAPPINGS: usize = 200_000;
-
-/// Overhead of a cached content, in mappings.
-const CONTENT_MAPPINGS: usize = 4;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An executable mapping at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +22,7 @@ pub struct SpaceMapping {
 /// Builds the mappings of address spaces, each from the nearest earlier moment in its cache.
 #[derive(Debug, Default)]
 pub struct Contents {
-    kept: Mutex<Cache>,
-}
-
-#[derive(Debug, Default)]
-struct Cache {
-    logs: FxHashMap<u32, BTreeMap<u32, Arc<[SpaceMapping]>>>,
-    n_mappings: usize,
+    cache: Mutex<MomentCache<Arc<[SpaceMapping]>>>,
 }
 
 impl SpaceMapping {
@@ -53,7 +41,7 @@ impl Contents {
         let mut pending: Vec<(SpaceKey, u32)> = Vec::new();
         let mut wanted = Some(key);
         while let Some(key) = wanted {
-            if let Some((edits, found)) = self.nearest(key) {
+            if let Some((edits, found)) = self.cache().nearest(key) {
                 if edits == key.edits && pending.is_empty() {
                     return found;
                 }
@@ -74,34 +62,12 @@ impl Contents {
                 .for_each(|edit| apply(&mut changes, edit));
         }
         let content: Arc<[SpaceMapping]> = changed(&earlier, &changes).into();
-        self.keep(key, &content);
+        self.cache().insert(key, Arc::clone(&content), content.len());
         content
     }
 
-    /// Number of cached mappings.
-    #[cfg(test)]
-    pub(super) fn n_kept(&self) -> usize {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.logs.values().flat_map(|log| log.values()).map(|content| content.len()).sum()
-    }
-
-    /// The cached state of the same log after the same or fewer edits.
-    fn nearest(&self, key: SpaceKey) -> Option<(u32, Arc<[SpaceMapping]>)> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (&edits, content) = kept.logs.get(&key.log)?.range(..=key.edits).next_back()?;
-        Some((edits, Arc::clone(content)))
-    }
-
-    fn keep(&self, key: SpaceKey, content: &Arc<[SpaceMapping]>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = content.len().saturating_add(CONTENT_MAPPINGS);
-        let n_mappings = kept.n_mappings.saturating_add(own);
-        if n_mappings > MAX_KEPT_MAPPINGS {
-            *kept = Cache::default();
-        }
-        if kept.logs.entry(key.log).or_default().insert(key.edits, Arc::clone(content)).is_none() {
-            kept.n_mappings = kept.n_mappings.saturating_add(own);
-        }
+    fn cache(&self) -> MutexGuard<'_, MomentCache<Arc<[SpaceMapping]>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

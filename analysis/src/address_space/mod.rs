@@ -19,6 +19,7 @@ mod content;
 mod event;
 mod files;
 mod interned;
+mod moments;
 mod sampled;
 mod timeline;
 mod window;
@@ -26,6 +27,7 @@ mod window;
 pub use builder::Builder;
 pub use content::{Contents, SpaceMapping};
 pub use files::{Embedded, FileIx, MappedFile};
+pub(crate) use moments::MomentCache;
 pub use sampled::Sampled;
 pub use timeline::{CgroupIx, CommIx, Place, ProcessIx, SpaceKey, Timeline};
 

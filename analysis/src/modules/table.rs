@@ -53,11 +53,12 @@ pub enum Location<'a> {
     Bytes(&'a [u8]),
 }
 
+/// Most files are never read, so this is small.
 #[derive(Debug, Default)]
 struct Slot {
-    found: OnceLock<Result<Found, Missing>>,
+    found: OnceLock<Result<Box<Found>, Missing>>,
     unwinding: OnceLock<Result<Arc<Unwinding>, TruncatedReason>>,
-    by_sframe: OnceLock<Result<Module, TruncatedReason>>,
+    by_sframe: OnceLock<Result<Box<Module>, TruncatedReason>>,
     /// A stack passed through it.
     is_used: AtomicBool,
 }
@@ -223,7 +224,7 @@ impl<'a> ModuleTable<'a> {
             }
             match slot.found.get()? {
                 Err(missing) => Some(format!("{path}: {}; its frames have no function names", missing.text())),
-                Ok(Found { verified: Verified::NothingToCompare, .. }) => {
+                Ok(found) if found.verified == Verified::NothingToCompare => {
                     Some(format!("{path}: cannot check that this is the recorded file; function names may be wrong"))
                 }
                 Ok(_) => None,
@@ -243,7 +244,7 @@ impl<'a> ModuleTable<'a> {
         let (Some(file), Some(slot)) = (self.file(ix), self.slots.get(ix.0 as usize)) else {
             return Err(Missing::NotFound);
         };
-        slot.found.get_or_init(|| self.find(file)).as_ref().map_err(|&missing| missing)
+        slot.found.get_or_init(|| self.find(file).map(Box::new)).as_deref().map_err(|&missing| missing)
     }
 
     fn find(&self, file: &MappedFile) -> Result<Found, Missing> {
@@ -357,8 +358,8 @@ pub(crate) struct BySframe<'a>(pub(crate) &'a ModuleTable<'a>);
 impl Modules for BySframe<'_> {
     fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
         let slot = self.0.slots.get(id.0 as usize).ok_or(TruncatedReason::NoSframe)?;
-        let module = slot.by_sframe.get_or_init(|| self.0.load_sframe(FileIx(id.0)));
-        module.as_ref().map_err(|&reason| reason)
+        let module = slot.by_sframe.get_or_init(|| self.0.load_sframe(FileIx(id.0)).map(Box::new));
+        module.as_deref().map_err(|&reason| reason)
     }
 
     fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {

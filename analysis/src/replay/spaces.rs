@@ -1,18 +1,12 @@
 //! Address spaces in the unwinder's form.
 
-use crate::address_space::{Contents, FileIx, SpaceKey, Timeline};
+use crate::address_space::{Contents, FileIx, MomentCache, SpaceKey, Timeline};
 use crate::modules::ModuleTable;
 use crate::symbols::JitCodes;
 use fpprof_unwind::{CALL_BYTES, Mapping, ModuleId, Modules, Space};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// The most mappings in cached spaces, about 60 bytes each: those of exited processes are evicted in the end.
-const MAX_KEPT_MAPPINGS: usize = 200_000;
-
-/// Overhead of a space, in mappings.
-const SPACE_MAPPINGS: usize = 8;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An address space with its modules.
 #[derive(Debug)]
@@ -72,14 +66,8 @@ pub struct Spaces<'a> {
     /// Their JIT-compiled code with call frame information.
     compiled: Mutex<FxHashMap<u32, Arc<[Mapping]>>>,
     next_id: AtomicU32,
-    kept: Mutex<Cache>,
+    cache: Mutex<MomentCache<Arc<PlacedSpace>>>,
     nothing: Arc<PlacedSpace>,
-}
-
-#[derive(Debug, Default)]
-struct Cache {
-    spaces: FxHashMap<SpaceKey, Arc<PlacedSpace>>,
-    n_mappings: usize,
 }
 
 impl<'a> Spaces<'a> {
@@ -99,7 +87,7 @@ impl<'a> Spaces<'a> {
             compiled_by: timeline.compiled_by(),
             compiled: Mutex::default(),
             next_id: AtomicU32::new(1),
-            kept: Mutex::default(),
+            cache: Mutex::default(),
             nothing: Arc::new(nothing),
         }
     }
@@ -108,18 +96,16 @@ impl<'a> Spaces<'a> {
     #[must_use]
     pub fn get(&self, key: Option<SpaceKey>) -> Arc<PlacedSpace> {
         let Some(key) = key else { return Arc::clone(&self.nothing) };
-        if let Some(space) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).spaces.get(&key) {
-            return Arc::clone(space);
+        if let Some(space) = self.cache().get(key) {
+            return space;
         }
         let space = Arc::new(self.make(key));
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let n_mappings = space.space.mappings().len().saturating_add(SPACE_MAPPINGS);
-        kept.n_mappings = kept.n_mappings.saturating_add(n_mappings);
-        if kept.n_mappings > MAX_KEPT_MAPPINGS {
-            *kept = Cache { n_mappings, ..Cache::default() };
-        }
-        kept.spaces.insert(key, Arc::clone(&space));
+        self.cache().insert(key, Arc::clone(&space), space.space.mappings().len());
         space
+    }
+
+    fn cache(&self) -> MutexGuard<'_, MomentCache<Arc<PlacedSpace>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Builds the space of a key. All mappings of a file with the same load bias become one module.
