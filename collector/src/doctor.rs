@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::event::{Event, Opened};
 use crate::host::kernel_release;
 use crate::proc::{Capabilities, online_cpus, read_number};
+use crate::rules::n_sets;
 use crate::sys::{ObjectStorage, PerfEvent, StatisticsGuard};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use std::fs;
@@ -258,6 +259,7 @@ fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
         includes_privileged: false,
         only_user: None,
         waits,
+        n_rule_sets: n_sets(true),
     };
     let mut storage = ObjectStorage::uninit();
     let mut programs = Programs::load(&mut storage, &config).map_err(Error::bpf)?;

@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::host::kernel_release;
 use crate::proc::{Capabilities, is_of_user, n_possible_cpus, online_cpus, process_of, read_number};
 use crate::request::{Request, Target};
+use crate::rules::n_sets;
 use crate::sys::PerfEvent;
 use fpprof_recording::model::{CaptureMode, Sampling};
 use libbpf_rs::btf::{Btf, types};
@@ -48,18 +49,17 @@ impl Plan {
         let layout = Layout::new(request.mode, asked, n_rings).map_err(Error::from)?;
         check_machine()?;
         check_walk(request.mode)?;
-        let excluded_pids = request.excluded_pids();
         let cgroup = match &request.target {
             Target::Cgroup { path, .. } => Some(Cgroup::find(path)?),
             _ => None,
         };
         let filter = match &request.target {
-            Target::System | Target::SystemWhile { .. } => Filter::System { excluded_pids },
+            Target::System | Target::SystemWhile { .. } => Filter::System,
             Target::Command { .. } | Target::Pids(_) => Filter::Tracked,
             Target::Threads(_) => Filter::Threads,
             Target::Cgroup { .. } => {
                 let (id, subsystem) = cgroup.as_ref().map_or((0, None), |cgroup| (cgroup.id, cgroup.subsystem));
-                Filter::Cgroup { id, subsystem, excluded_pids }
+                Filter::Cgroup { id, subsystem }
             }
         };
         let event = choose_event(requested, cpus.first().copied().unwrap_or(0), request.sampling)?;
@@ -79,6 +79,7 @@ impl Plan {
             includes_privileged: request.include_privileged,
             only_user: request.only_user,
             waits: request.off_cpu.map(|least| wait_spec(u64::try_from(least.as_nanos()).unwrap_or(u64::MAX))),
+            n_rule_sets: n_sets(request.small_rule_table),
         };
         Ok(Self { config, cpus, event, command, cgroup })
     }

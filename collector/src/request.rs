@@ -46,6 +46,9 @@ pub struct Request {
     /// Bytes of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest
     /// samples, but 8 to 64 MiB; less on machines where all rings together would take more than 256 MB of memory.
     pub ring_bytes: Option<usize>,
+    /// Whether walks by call frame information get a table of rules of 4 MB instead of 34: enough for most servers, see
+    /// [`Progress::rules_do_not_fit`].
+    pub small_rule_table: bool,
     /// Longest time between reads of the rings, which are read more often the faster they fill. Default: 100 ms.
     pub poll: Duration,
     /// Threads that encode samples. `None`: only the reader itself, plus up to a quarter of the CPUs when it cannot
@@ -107,6 +110,7 @@ impl Request {
             duration: None,
             max_bytes: None,
             ring_bytes: None,
+            small_rule_table: false,
             poll: Duration::from_millis(100),
             encoder_threads: None,
             aggregate: None,
@@ -231,6 +235,8 @@ pub struct Progress {
     pub dropped: u64,
     /// Bytes of the recording.
     pub bytes_written: u64,
+    /// Rules of walks by call frame information are missing soon after they were loaded, since others took their place.
+    pub rules_do_not_fit: bool,
 }
 
 /// Outcome of a recording.

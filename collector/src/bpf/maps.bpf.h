@@ -9,8 +9,11 @@
 const volatile __u32 collect = COLLECT_CHUNK | COLLECT_FRAMES | COLLECT_KERNEL;
 /* enum filter: what to sample. */
 const volatile __u32 filter = FILTER_TRACKED;
-/* Processes not sampled with FILTER_SYSTEM and FILTER_CGROUP (fpprof itself and its workers); 0 for none. */
-const volatile __u32 excluded_pids[MAX_EXCLUDED] = { 1, 1, 1, 1, 1 };
+/*
+ * Processes not sampled with FILTER_SYSTEM and FILTER_CGROUP (fpprof itself and its workers); 0 for none. User space
+ * changes them when a worker ends, whose pid may become another process's, and when one starts.
+ */
+volatile __u32 excluded_pids[MAX_EXCLUDED] = { 1, 1, 1, 1, 1 };
 /* The control group of FILTER_CGROUP, by the inode of its directory. */
 const volatile __u64 cgroup_id = 1;
 /*

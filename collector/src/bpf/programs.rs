@@ -4,7 +4,7 @@ use super::layout::Layout;
 use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
 use crate::event::Opened;
 use crate::request::MAX_EXCLUDED;
-use crate::rules::{MAX_FILES, MAX_JIT_PROCESSES, N_RULES, N_SETS};
+use crate::rules::{MAX_FILES, MAX_JIT_PROCESSES, N_RULES, RULES_BYTES, RuleTable, sets_bytes};
 use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
@@ -16,15 +16,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 /// What to sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// Everything but these processes; 0 is none.
-    System { excluded_pids: [u32; MAX_EXCLUDED] },
+    /// Everything, see [`Programs::exclude`].
+    System,
     /// Processes that are tracked.
     Tracked,
     /// Threads that are tracked.
     Threads,
-    /// A control group, except these processes: the group's ID, and in version 1 the ID of a controller of its
-    /// hierarchy.
-    Cgroup { id: u64, subsystem: Option<u32>, excluded_pids: [u32; MAX_EXCLUDED] },
+    /// A control group, likewise: the group's ID, and in version 1 the ID of a controller of its hierarchy.
+    Cgroup { id: u64, subsystem: Option<u32> },
 }
 
 /// Configuration of the programs.
@@ -48,6 +47,8 @@ pub(crate) struct ProgramConfig {
     pub(crate) only_user: Option<u32>,
     /// How waits are sampled; `None` if they are not.
     pub(crate) waits: Option<WaitSpec>,
+    /// Number of sets of rules for walks by call frame information, a power of two.
+    pub(crate) n_rule_sets: u32,
 }
 
 /// How waits are sampled.
@@ -107,7 +108,7 @@ impl<'a> Programs<'a> {
         open.maps.segments.set_max_entries(config.n_segments())?;
         open.maps.controls.set_max_entries(config.n_controls())?;
         if matches!(config.mode, CaptureMode::Cfi { .. }) {
-            open.maps.rule_sets.set_max_entries(N_SETS)?;
+            open.maps.rule_sets.set_max_entries(config.n_rule_sets)?;
             open.maps.rules.set_max_entries(N_RULES)?;
             open.maps.code_files.set_max_entries(MAX_FILES)?;
             open.maps.jit_processes.set_max_entries(MAX_JIT_PROCESSES)?;
@@ -137,8 +138,8 @@ impl<'a> Programs<'a> {
         match self.filter {
             Filter::Tracked => vec![&programs.follow_fork, &programs.follow_exec, &programs.follow_free],
             Filter::Threads => vec![&programs.follow_free],
-            Filter::System { .. } | Filter::Cgroup { .. } if self.waits.is_some() => vec![&programs.follow_free],
-            Filter::System { .. } | Filter::Cgroup { .. } => Vec::new(),
+            Filter::System | Filter::Cgroup { .. } if self.waits.is_some() => vec![&programs.follow_free],
+            Filter::System | Filter::Cgroup { .. } => Vec::new(),
         }
     }
 
@@ -188,10 +189,12 @@ impl<'a> Programs<'a> {
         SharedMap::new(self.skeleton.maps.stack_hints.as_fd(), bytes.next_multiple_of(4096), true)
     }
 
-    /// Maps the sets of rules, and the rules.
-    pub(crate) fn map_rules(&self, sets: usize, rules: usize) -> io::Result<(SharedMap, SharedMap)> {
+    /// Maps the sets of rules, of which there are `n_sets`, and the rules.
+    pub(crate) fn map_rules(&self, n_sets: u32) -> io::Result<RuleTable> {
         let maps = &self.skeleton.maps;
-        Ok((SharedMap::new(maps.rule_sets.as_fd(), sets, true)?, SharedMap::new(maps.rules.as_fd(), rules, true)?))
+        let sets = SharedMap::new(maps.rule_sets.as_fd(), sets_bytes(n_sets), true)?;
+        let rules = SharedMap::new(maps.rules.as_fd(), RULES_BYTES, true)?;
+        Ok(RuleTable::new(sets, n_sets, rules))
     }
 
     /// The map of files with rules.
@@ -202,6 +205,11 @@ impl<'a> Programs<'a> {
     /// The map of processes whose JIT-compiled code is walked.
     pub(crate) fn jit_processes(&self) -> libbpf_rs::Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.jit_processes)
+    }
+
+    /// Sets the processes that [`Filter::System`] and [`Filter::Cgroup`] leave out; 0 is none.
+    pub(crate) fn exclude(&self, pids: [u32; MAX_EXCLUDED]) -> libbpf_rs::Result<()> {
+        self.skeleton.maps.data.update(&[0; 4], pids.map(u32::to_ne_bytes).as_flattened(), MapFlags::ANY)
     }
 
     /// The map that wakes the reader.
@@ -275,7 +283,7 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
         CaptureMode::Cfi { frame_pointers: true, .. } => cfi | frames,
     };
     if let CaptureMode::Cfi { .. } = config.mode {
-        rodata.rule_set_mask = N_SETS - 1;
+        rodata.rule_set_mask = config.n_rule_sets - 1;
     }
     rodata.copy_every = match config.mode {
         CaptureMode::Cfi { verify, .. } => verify.into(),
@@ -285,14 +293,14 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     if config.kernel_stacks {
         rodata.collect |= types::collect_flag::COLLECT_KERNEL.0;
     }
-    (rodata.filter, rodata.excluded_pids) = match config.filter {
-        Filter::System { excluded_pids } => (types::filter::FILTER_SYSTEM.0, excluded_pids),
-        Filter::Tracked => (types::filter::FILTER_TRACKED.0, [0; MAX_EXCLUDED]),
-        Filter::Threads => (types::filter::FILTER_THREADS.0, [0; MAX_EXCLUDED]),
-        Filter::Cgroup { id, subsystem, excluded_pids } => {
+    rodata.filter = match config.filter {
+        Filter::System => types::filter::FILTER_SYSTEM.0,
+        Filter::Tracked => types::filter::FILTER_TRACKED.0,
+        Filter::Threads => types::filter::FILTER_THREADS.0,
+        Filter::Cgroup { id, subsystem } => {
             rodata.cgroup_id = id;
             rodata.cgroup_subsystem = subsystem.unwrap_or(CGROUP_UNIFIED);
-            (types::filter::FILTER_CGROUP.0, excluded_pids)
+            types::filter::FILTER_CGROUP.0
         }
     };
     rodata.n_ring_cpus = config.n_ring_cpus;

@@ -91,6 +91,9 @@ pub trait FileParser: std::fmt::Debug + Send + Sync {
     /// file, or did so too often lately.
     fn parse(&self, file: &File, user: u32, task: ParseTask) -> Option<ParsedFile>;
 
+    /// Ends processes of the parser that have had nothing to do for a while; they are started again when needed.
+    fn end_idle(&self) {}
+
     /// The parser's processes, which are not to be profiled.
     fn pids(&self) -> Vec<u32> {
         Vec::new()

@@ -112,15 +112,18 @@ fn options(request: &Request, plan: &Plan) -> Options {
         max_frames: max_frames.and_then(|max| u64::try_from(max).ok()).unwrap_or(127),
         return_address_mask: crate::arch::return_address_mask(),
     };
-    let excluded_pids = if plan.is_system { request.excluded_pids() } else { [0; MAX_EXCLUDED] };
     Options {
         layout,
         sampling: request.sampling,
         keeps_raw_stacks: request.keep_raw_stacks,
         includes_privileged: request.include_privileged,
         only_user: request.only_user,
-        excluded_pids,
+        excluded_pids: excluded_pids(request, plan),
     }
+}
+
+fn excluded_pids(request: &Request, plan: &Plan) -> [u32; MAX_EXCLUDED] {
+    if plan.is_system { request.excluded_pids() } else { [0; MAX_EXCLUDED] }
 }
 
 fn notes_of(plan: &Plan, events: &Events) -> Vec<Note> {
@@ -215,6 +218,7 @@ impl<W: Write> Session<'_, W> {
             self.reader.read(cut_ns);
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
             self.follow_cpus(&poller);
+            self.reader.options.excluded_pids = excluded_pids(self.request, self.plan);
             if last_look.elapsed() >= FLUSH {
                 last_look = Instant::now();
                 self.reader.modules.look();
@@ -226,7 +230,14 @@ impl<W: Write> Session<'_, W> {
             let (samples, lost, dropped) = self.reader.totals();
             let bytes_written = self.reader.writer.bytes_written();
             let elapsed = started.elapsed();
-            update(Update::Progress(&Progress { elapsed, samples, lost, dropped, bytes_written }));
+            update(Update::Progress(&Progress {
+                elapsed,
+                samples,
+                lost,
+                dropped,
+                bytes_written,
+                rules_do_not_fit: false,
+            }));
         }
     }
 

@@ -32,6 +32,9 @@ const MAX_PARTS: usize = 64;
 /// How long a file without rules is left alone at first, and at most; the time doubles each time.
 const FIRST_REFUSAL: Duration = Duration::from_millis(50);
 const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
+/// So many functions whose rules are loaded again within this time do not fit.
+const MAX_RELOADS: usize = 100;
+const RELOADS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Code that a walk had no rule for, and other code of the same mapping that the stack may return to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +101,7 @@ pub(crate) struct RuleLoader {
     is_over: Arc<AtomicBool>,
     /// Whether the last misses led to rules.
     finds_rules: Arc<AtomicBool>,
+    do_not_fit: Arc<AtomicBool>,
     /// Paths of mapped files, by device and inode: a process may be gone before its files are opened.
     paths: FxHashMap<(u32, u32, u64), Vec<u8>>,
 }
@@ -107,7 +111,7 @@ impl RuleLoader {
     /// If the thread cannot be started.
     pub(crate) fn start(table: RuleTable, files: MapHandle, parser: Arc<dyn FileParser>) -> io::Result<Self> {
         let (misses, received) = sync_channel(MAX_WAITING);
-        let (is_over, finds_rules) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+        let [is_over, finds_rules, do_not_fit] = [false, true, false].map(|is| Arc::new(AtomicBool::new(is)));
         let loader = Loader {
             table,
             files,
@@ -119,9 +123,12 @@ impl RuleLoader {
             calls: BlockingCalls::default(),
             is_over: Arc::clone(&is_over),
             finds_rules: Arc::clone(&finds_rules),
+            reloads: Reloads { since: Instant::now(), n: 0 },
+            do_not_fit: Arc::clone(&do_not_fit),
         };
         let thread = std::thread::Builder::new().name("fpprof-rules".into()).spawn(move || loader.run(&received))?;
-        Ok(Self { misses: Some(misses), thread: Some(thread), is_over, finds_rules, paths: FxHashMap::default() })
+        let (misses, thread) = (Some(misses), Some(thread));
+        Ok(Self { misses, thread, is_over, finds_rules, do_not_fit, paths: FxHashMap::default() })
     }
 
     /// Notes the path of a mapped file.
@@ -139,6 +146,11 @@ impl RuleLoader {
     /// Whether it pays to report misses soon, because the last ones led to rules.
     pub(crate) fn finds_rules(&self) -> bool {
         self.finds_rules.load(Ordering::Relaxed)
+    }
+
+    /// Whether many rules had to be loaded again within a minute.
+    pub(crate) fn do_not_fit(&self) -> bool {
+        self.do_not_fit.load(Ordering::Relaxed)
     }
 
     /// Queues a miss. If the queue is full, drops it: it will recur.
@@ -186,6 +198,26 @@ struct Loader {
     calls: BlockingCalls,
     is_over: Arc<AtomicBool>,
     finds_rules: Arc<AtomicBool>,
+    reloads: Reloads,
+    do_not_fit: Arc<AtomicBool>,
+}
+
+/// Functions whose rules were loaded again, since others had taken their place.
+#[derive(Debug)]
+struct Reloads {
+    since: Instant,
+    n: usize,
+}
+
+impl Reloads {
+    /// Whether there are too many, with these.
+    fn are_too_many(&mut self, n: usize, now: Instant) -> bool {
+        if now.duration_since(self.since) > RELOADS_WITHIN {
+            *self = Self { since: now, n: 0 };
+        }
+        self.n += n;
+        self.n >= MAX_RELOADS
+    }
 }
 
 /// How long, and until when, a file is left alone.
@@ -254,11 +286,26 @@ impl Loader {
             }
             let number = self.number(key)?;
             self.table.add(number, &ranges);
+            self.count_reloads(key, number, parts);
             let blocks = parts.iter().filter(|part| part.end - part.start > 1);
             let loaded = blocks.map(|part| part.start / BLOCK_BYTES);
             self.blocks.entry(key).or_default().loaded.extend(loaded);
         }
         Some(())
+    }
+
+    /// Counts the single functions of blocks that were loaded before. Without rules they do not count: the code has none.
+    fn count_reloads(&mut self, key: FileKey, number: u32, parts: &[Range<u64>]) {
+        let Some(Blocks { loaded, .. }) = self.blocks.get(&key) else { return };
+        let is_reload = |part: &&Range<u64>| {
+            part.end - part.start == 1
+                && loaded.contains(&(part.start / BLOCK_BYTES))
+                && self.table.has(number, part.start)
+        };
+        let n = parts.iter().filter(is_reload).count();
+        if self.reloads.are_too_many(n, Instant::now()) {
+            self.do_not_fit.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Starts over: whatever is needed will be missed again.
@@ -399,6 +446,8 @@ mod tests {
             calls: BlockingCalls::default(),
             is_over: Arc::default(),
             finds_rules: Arc::default(),
+            reloads: Reloads { since: Instant::now(), n: 0 },
+            do_not_fit: Arc::default(),
         }
     }
 
@@ -457,6 +506,33 @@ mod tests {
         assert_eq!(loader.load(file, &missed, &[block + 4 * known]), Some(()));
         let single = block + 5 * known;
         assert_eq!(parts(&mut loader, single), [(single, single + 1)]);
+    }
+
+    /// Check that functions of loaded blocks that are loaded again count, unless they have no rules; and that many of them
+    /// within a minute do not fit.
+    #[test]
+    fn what_is_loaded_again_and_again_does_not_fit() {
+        let mut loader = loader(&Arc::new(Parser { rules_per_part: 1, ..Parser::default() }));
+        let (file, missed) = missed(1);
+        let blocks: Vec<u64> = (1..=SINGLE_FUNCTIONS + 1).map(|n| n * BLOCK_BYTES).collect();
+        assert_eq!(loader.load(file, &missed, &blocks), Some(()));
+        assert_eq!(loader.reloads.n, 0);
+        let block = (SINGLE_FUNCTIONS + 1) * BLOCK_BYTES;
+        let functions: Vec<u64> = (1..=MAX_RELOADS as u64).map(|n| block + n * 0x100).collect();
+        assert_eq!(loader.load(file, &missed, functions.get(1..).unwrap()), Some(()));
+        assert_eq!(loader.reloads.n, MAX_RELOADS - 1);
+        assert!(!loader.do_not_fit.load(Ordering::Relaxed));
+        let now = loader.reloads.since;
+        assert!(!loader.reloads.are_too_many(1, now + 2 * RELOADS_WITHIN), "a minute is over");
+        assert_eq!(loader.load(file, &missed, &[block + 0x80]), Some(()));
+        assert_eq!(loader.reloads.n, 2);
+        loader.reloads.n = MAX_RELOADS - 1;
+        let number = loader.number(file).expect("a number");
+        let without_rules = block + 0x77..block + 0x78;
+        loader.count_reloads(file, number, std::slice::from_ref(&without_rules));
+        assert!(!loader.do_not_fit.load(Ordering::Relaxed), "there are no rules");
+        assert_eq!(loader.load(file, &missed, &functions), Some(()));
+        assert!(loader.do_not_fit.load(Ordering::Relaxed));
     }
 
     /// Check that after the last number the first is used again, and that no file keeps its number then.

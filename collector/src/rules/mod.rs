@@ -13,4 +13,4 @@ mod table;
 
 pub(crate) use jit_processes::{JitProcesses, MAX_JIT_PROCESSES};
 pub(crate) use loader::{Missed, RuleLoader};
-pub(crate) use table::{MAX_FILES, N_RULES, N_SETS, RULES_BYTES, RuleTable, SETS_BYTES};
+pub(crate) use table::{MAX_FILES, N_RULES, RULES_BYTES, RuleTable, n_sets, sets_bytes};

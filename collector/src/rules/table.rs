@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of sets: room for the rules of 134 MB of code, of less where it is crowded, in 34 MB of memory. With half of it,
 /// programs of the size of rustc lose rules as fast as they gain others.
-pub(crate) const N_SETS: u32 = 1 << 17;
+const N_SETS: u32 = 1 << 17;
+/// The same for a small table: 17 MB of code, in 4 MB of memory.
+const FEW_SETS: u32 = 1 << 14;
 /// The most distinct rules: as many as an index can name.
 pub(crate) const N_RULES: u32 = 1 << 16;
 /// The most files with rules at a time.
@@ -35,14 +37,25 @@ const ONE_WRITE: u64 = 1 << 32;
 /// The rule for frames that need other registers: it makes the walk give up without reporting a miss.
 const NEEDS_OTHER_REGISTERS: u64 = rule_layout::RULE_FULL.0 as u64;
 
-/// Sizes of the two maps that are written in place, bytes.
-pub(crate) const SETS_BYTES: usize = N_SETS as usize * SET_BYTES;
+/// Size of the map of rules, bytes.
 pub(crate) const RULES_BYTES: usize = N_RULES as usize * 8;
+
+/// Number of sets of a small or large table.
+pub(crate) fn n_sets(is_small: bool) -> u32 {
+    if is_small { FEW_SETS } else { N_SETS }
+}
+
+/// Size of the map of this many sets, bytes.
+pub(crate) fn sets_bytes(n_sets: u32) -> usize {
+    n_sets as usize * SET_BYTES
+}
 
 /// Writes rules where the BPF programs look them up. There is a single writer.
 #[derive(Debug)]
 pub(crate) struct RuleTable {
     sets: SharedMap,
+    /// A power of two.
+    n_sets: usize,
     rules: SharedMap,
     /// Index of each rule in `rules`.
     places: FxHashMap<u64, u16>,
@@ -82,9 +95,9 @@ impl Runs {
 }
 
 impl RuleTable {
-    /// A table in these maps, which must be empty.
-    pub(crate) fn new(sets: SharedMap, rules: SharedMap) -> Self {
-        Self { sets, rules, places: FxHashMap::default() }
+    /// A table in these maps, which must be empty, of [`sets_bytes`] and [`RULES_BYTES`].
+    pub(crate) fn new(sets: SharedMap, n_sets: u32, rules: SharedMap) -> Self {
+        Self { sets, n_sets: n_sets as usize, rules, places: FxHashMap::default() }
     }
 
     /// Whether this can be a file's number.
@@ -112,7 +125,7 @@ impl RuleTable {
 
     /// The set and way of a key.
     fn find(&self, key: u64) -> Option<(usize, usize)> {
-        ways_for(key).find(|&(set, way)| self.key(set, way) == key)
+        self.ways_for(key).find(|&(set, way)| self.key(set, way) == key)
     }
 
     /// Adds rules of a file, which must ascend.
@@ -142,7 +155,7 @@ impl RuleTable {
     /// Forgets everything. Walks in progress stay correct, since file numbers are not soon used again; the rules themselves
     /// are overwritten only after the last walk that may still read them.
     pub(crate) fn clear(&mut self) {
-        for set in 0..N_SETS as usize {
+        for set in 0..self.n_sets {
             (0..WAYS).for_each(|way| self.set_key(set, way, 0));
         }
         wait_for_programs();
@@ -218,18 +231,18 @@ impl RuleTable {
     /// last call, else the first.
     fn way_for(&self, key: u64) -> Option<(usize, usize)> {
         let free = |set: usize| (0..WAYS).filter(move |&way| self.key(set, way) == 0);
-        let [first, second] = sets_of(key);
+        let [first, second] = self.sets_of(key);
         let roomier = if free(second).count() > free(first).count() { second } else { first };
         if let Some(way) = free(roomier).next() {
             return Some((roomier, way));
         }
         let state = |(set, way): (usize, usize)| self.state(set, way);
         let is_unused = |at: &(usize, usize)| state(*at).is_some_and(|state| state.load(Ordering::Relaxed) & USED == 0);
-        ways_for(key).find(is_unused).or_else(|| {
-            ways_for(key).filter_map(state).for_each(|state| {
+        self.ways_for(key).find(is_unused).or_else(|| {
+            self.ways_for(key).filter_map(state).for_each(|state| {
                 state.fetch_and(!USED, Ordering::Relaxed);
             });
-            ways_for(key).next()
+            self.ways_for(key).next()
         })
     }
 
@@ -265,6 +278,16 @@ impl RuleTable {
         u16::try_from(word >> (16 * (row % 4)) & 0xffff).unwrap_or(0)
     }
 
+    /// The sets that a key may be in.
+    fn sets_of(&self, key: u64) -> [usize; 2] {
+        [key_hash(key), second_key_hash(key)].map(|hash| hash as usize & (self.n_sets - 1))
+    }
+
+    /// Those sets, each with its ways.
+    fn ways_for(&self, key: u64) -> impl Iterator<Item = (usize, usize)> {
+        self.sets_of(key).into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)))
+    }
+
     fn cell(&self, set: usize, offset: usize) -> Option<&AtomicU64> {
         self.sets.word(set * SET_BYTES + offset)
     }
@@ -285,16 +308,6 @@ fn key(number: u32, granule: u64, n: u32) -> u64 {
     rule_key(number, granule * u64::from(GRANULE), n)
 }
 
-/// The sets that a key may be in.
-fn sets_of(key: u64) -> [usize; 2] {
-    [key_hash(key), second_key_hash(key)].map(|hash| hash as usize & (N_SETS as usize - 1))
-}
-
-/// Those sets, each with its ways.
-fn ways_for(key: u64) -> impl Iterator<Item = (usize, usize)> {
-    sets_of(key).into_iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -308,7 +321,7 @@ pub(super) mod tests {
             ftruncate(&file, bytes as u64).expect("room");
             SharedMap::new(file.as_fd(), bytes, true).expect("a mapping")
         };
-        RuleTable::new(map(SETS_BYTES), map(RULES_BYTES))
+        RuleTable::new(map(sets_bytes(FEW_SETS)), FEW_SETS, map(RULES_BYTES))
     }
 
     /// The rule of an offset.
@@ -386,7 +399,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_used_stays() {
         let mut table = table();
-        let in_set = |granule: &u64| sets_of(key(1, *granule, 0)).contains(&0);
+        let in_set = |granule: &u64| table.sets_of(key(1, *granule, 0)).contains(&0);
         let rivals: Vec<u64> = (0..).filter(in_set).take(8 * WAYS).collect();
         let covered = |granule: u64| range(granule * 256, granule * 256 + 256, 20 + granule);
         for &granule in &rivals {
@@ -396,9 +409,9 @@ pub(super) mod tests {
         // One set has room for four of them, so the others are in their other sets.
         assert!(rivals.iter().all(|granule| table.has(1, granule * 256)));
         let new = (0..).find(|granule| !rivals.contains(granule)).unwrap();
-        let sets = sets_of(key(1, new, 0));
+        let sets = table.sets_of(key(1, new, 0));
         let fill = |table: &RuleTable, used: &dyn Fn(usize, usize) -> bool| {
-            for (set, way) in ways_for(key(1, new, 0)) {
+            for (set, way) in table.ways_for(key(1, new, 0)) {
                 table.set_key(set, way, u64::MAX);
                 table.state(set, way).unwrap().store(u64::from(used(set, way)), Ordering::Relaxed);
             }

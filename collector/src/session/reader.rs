@@ -115,6 +115,11 @@ impl<W: Write> Reader<W> {
         self.rule_loader.as_ref().filter(|loader| loader.finds_rules()).map(|_| self.n_missed)
     }
 
+    /// See [`crate::Progress::rules_do_not_fit`].
+    pub(super) fn rules_do_not_fit(&self) -> bool {
+        self.rule_loader.as_ref().is_some_and(RuleLoader::do_not_fit)
+    }
+
     /// Reads everything up to `cut_ns`.
     ///
     /// The heads of the sample rings are loaded before process events are read, but samples are read after them: so

@@ -17,9 +17,9 @@ use crate::note::Note;
 use crate::plan::Plan;
 use crate::privileges;
 use crate::proc::{Written, process_of, processes, written};
-use crate::request::{Outcome, Progress, Request, Target, Update};
+use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
-use crate::rules::{JitProcesses, RULES_BYTES, RuleLoader, RuleTable, SETS_BYTES};
+use crate::rules::{JitProcesses, RuleLoader};
 use crate::sideband::{SidebandSource, Tracker};
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{
@@ -93,15 +93,18 @@ impl Loaded<'_> {
             tracker: Tracker::new(running.follows_all()),
             modules: Modules::new(self.open_files.limit(), &request.parser, request.flush.is_some())?,
             stack_hints: self.stack_hints,
-            rule_loader: rule_loader(request, &programs)?,
+            rule_loader: rule_loader(request, plan.config.n_rule_sets, &programs)?,
             jit_processes: jit_processes(request, &programs)?,
         };
+        let excluded = request.excluded_pids();
+        programs.exclude(excluded).map_err(Error::bpf)?;
         let mut reader = Reader::new(parts, request);
         reader.switching = request.off_cpu.and_then(|_| switching_code());
         let mut session = Session {
             request,
             plan: &plan,
             programs: &programs,
+            excluded,
             samplers,
             reader,
             running,
@@ -124,13 +127,13 @@ impl Loaded<'_> {
 }
 
 /// Starts the rule loader, in the mode that walks by call frame information.
-fn rule_loader(request: &Request, programs: &Programs<'_>) -> Result<Option<RuleLoader>, Error> {
+fn rule_loader(request: &Request, n_sets: u32, programs: &Programs<'_>) -> Result<Option<RuleLoader>, Error> {
     if !walks_by_cfi(request) {
         return Ok(None);
     }
-    let (sets, rules) = programs.map_rules(SETS_BYTES, RULES_BYTES).map_err(Error::bpf_setup("mapping the rules"))?;
+    let table = programs.map_rules(n_sets).map_err(Error::bpf_setup("mapping the rules"))?;
     let files = programs.code_files().map_err(Error::bpf)?;
-    let rule_loader = RuleLoader::start(RuleTable::new(sets, rules), files, Arc::clone(&request.parser));
+    let rule_loader = RuleLoader::start(table, files, Arc::clone(&request.parser));
     rule_loader.map(Some).map_err(Error::system("starting a thread"))
 }
 
@@ -187,6 +190,8 @@ pub(super) struct Session<'a, W> {
     pub(super) request: &'a Request,
     pub(super) plan: &'a Plan,
     pub(super) programs: &'a Programs<'a>,
+    /// See [`Programs::exclude`].
+    excluded: [u32; MAX_EXCLUDED],
     pub(super) samplers: Samplers,
     pub(super) reader: Reader<W>,
     pub(super) running: Running,
@@ -272,6 +277,7 @@ impl<W: Write> Session<'_, W> {
             self.load.measure(|| self.reader.read(cut_ns));
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
             self.follow_cpus(&poller)?;
+            self.follow_parser()?;
             if last_look.elapsed() >= FLUSH {
                 if self.request.encoder_threads.is_none() && self.load.is_high(last_look.elapsed()) {
                     self.add_workers(usize::from(self.reader.writer.n_workers() < most_workers()))?;
@@ -285,6 +291,15 @@ impl<W: Write> Session<'_, W> {
             }
             update(Update::Progress(&self.progress(started)));
         }
+    }
+
+    /// Excludes the parser's processes of this moment.
+    fn follow_parser(&mut self) -> Result<(), Error> {
+        let excluded = self.request.excluded_pids();
+        if excluded != std::mem::replace(&mut self.excluded, excluded) {
+            self.programs.exclude(excluded).map_err(Error::bpf)?;
+        }
+        Ok(())
     }
 
     fn add_workers(&mut self, n: usize) -> Result<(), Error> {
@@ -319,6 +334,7 @@ impl<W: Write> Session<'_, W> {
             lost: self.reader.n_lost(),
             dropped,
             bytes_written: self.reader.writer.bytes_written(),
+            rules_do_not_fit: self.reader.rules_do_not_fit(),
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) use bpf::{
 };
 pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
-pub use heap::return_freed_memory;
+pub use heap::{keep_little_freed_memory, return_freed_memory};
 pub(crate) use host_walk::{HostCode, host_walk};
 pub use names::resolve_without_plugins;
 pub(crate) use perf::{Count, PerfEvent};

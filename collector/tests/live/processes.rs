@@ -1,12 +1,17 @@
 //! Whose samples are taken, and what is recorded about processes.
 
 use crate::support::{Ended, Taken, build, cpu_time, directory, is_without_data, run, take, take_until};
+use fpprof_collector::parse::{FileParser, ParseTask, ParsedFile};
 use fpprof_collector::{CollectorKind, Request, Target};
 use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Check that a process tree is followed: forks, threads and execs are sampled and recorded, in a sensible order.
@@ -182,5 +187,56 @@ fn whole_system() {
         let init =
             taken.sideband.iter().any(|e| matches!(e, Sideband::Mmap(m) if m.pid == child.id() && m.synthesized));
         assert!(init, "what runs already is described");
+    }
+}
+
+/// A parser whose only process is the one that is set.
+#[derive(Debug)]
+struct OneProcess {
+    parser: Arc<dyn FileParser>,
+    pid: AtomicU32,
+}
+
+impl FileParser for OneProcess {
+    fn parse(&self, file: &File, user: u32, task: ParseTask) -> Option<ParsedFile> {
+        self.parser.parse(file, user, task)
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        vec![self.pid.load(Ordering::Relaxed)]
+    }
+}
+
+/// Check that the parser's processes are left out while they are that, and no longer: their numbers may become others'.
+#[test]
+fn processes_of_the_parser_are_excluded_while_they_run() {
+    let directory = directory();
+    let program = build("burn", &[], directory.path());
+    let child = Ended(Command::new(&program).arg("60000").spawn().expect("the program runs"));
+    for collector in [CollectorKind::Ebpf, CollectorKind::PerfEvent] {
+        let request = Request::new(Target::System);
+        let parser = Arc::new(OneProcess { parser: Arc::clone(&request.parser), pid: AtomicU32::new(child.id()) });
+        let request = Request { collector, parser: Arc::clone(&parser) as Arc<dyn FileParser>, ..request };
+        let mut enough = cpu_time(child.id()) + Duration::from_millis(100);
+        let mut released_ns = None;
+        let taken = take_until(&request, |_| {
+            if cpu_time(child.id()) < enough {
+                return false;
+            }
+            // The recorder looks ten times a second.
+            enough = cpu_time(child.id()) + Duration::from_millis(500);
+            if released_ns.is_some() {
+                return true;
+            }
+            let now = clock_gettime(ClockId::Monotonic);
+            released_ns = Some(u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).expect("a time"));
+            parser.pid.store(0, Ordering::Relaxed);
+            false
+        });
+        let released_ns = released_ns.expect("a moment");
+        let times: Vec<u64> =
+            taken.samples.iter().filter(|sample| sample.pid == child.id()).map(|sample| sample.time_ns).collect();
+        assert!(!times.is_empty(), "{collector:?}: it is sampled in the end");
+        assert!(times.iter().all(|&time_ns| time_ns >= released_ns), "{collector:?}: not before");
     }
 }
