@@ -12,6 +12,7 @@ use fpprof_recording::model::{CaptureMode, Sampling};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,10 +27,10 @@ const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often the ring buffers are read: each time costs some 100 µs.
 const POLL: Duration = Duration::from_secs(1);
 
-/// Size of each CPU's ring buffer: holds more than a second of the largest usual samples at the usual rate, and it is
-/// read more often when it fills up. For waits, which come in bursts, and for larger chunks, the collector chooses the
-/// size.
-const RING_BYTES: usize = 4 << 20;
+/// Size of each CPU's ring buffer for each sample per second: 3/2 seconds of the largest usual samples. A buffer is read
+/// more often when it fills up. For waits, which come in bursts, and for larger chunks, the collector chooses the size.
+const RING_BYTES_PER_HZ: u64 = 96 << 10;
+const RING_BYTES: RangeInclusive<u64> = 1 << 20..=4 << 20;
 const MAX_CPUS: usize = 32;
 
 /// The configuration of the agent. Every key has a default; an unknown key is an error.
@@ -279,6 +280,7 @@ impl Config {
         // On larger machines, and without privileges, the collector chooses a size that fits.
         let n_cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let has_room = n_cpus <= MAX_CPUS && is_privileged();
+        let ring_bytes = self.rate.saturating_mul(RING_BYTES_PER_HZ).clamp(*RING_BYTES.start(), *RING_BYTES.end());
         Ok(Request {
             sampling: Sampling::FrequencyHz(self.rate),
             off_cpu: self.off_cpu,
@@ -289,7 +291,8 @@ impl Config {
             only_user: fpprof_collector::user_of_file_capabilities(),
             drop_privileges: true,
             poll: POLL,
-            ring_bytes: (call_graph.has_usual_size() && self.off_cpu.is_none() && has_room).then_some(RING_BYTES),
+            ring_bytes: (call_graph.has_usual_size() && self.off_cpu.is_none() && has_room)
+                .then_some(usize::try_from(ring_bytes)?),
             ..Request::new(Target::System)
         })
     }

@@ -138,6 +138,7 @@ impl IntervalWriter {
         let mut stored = self.store_stacks(part, recorded, span, options);
         // The interval, its tables and requests were large for a moment.
         return_freed_memory();
+        parser.end_idle();
         let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
         self.metrics.add_stored(n_stored);
         stored.discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));

@@ -17,7 +17,8 @@ use crate::live::Part;
 use crate::output::print_message;
 use crate::values::mode_name;
 use anyhow::{Context as _, bail};
-use fpprof_reports::profile::request::Request;
+use fpprof_collector::{Request, keep_little_freed_memory};
+use fpprof_reports::profile::request;
 use sd_notify::NotifyState;
 use std::path::Path;
 use std::sync::Arc;
@@ -48,12 +49,14 @@ struct Agent<'a> {
     order: Sender<Order>,
     printed: Printed,
     ended: Option<Instant>,
+    /// See [`Request::small_rule_table`].
+    small_rule_table: bool,
 }
 
 /// A configuration and what was opened for it.
 struct Settings {
     config: Config,
-    request: fpprof_collector::Request,
+    request: Request,
     store: Store,
     compaction: Compaction,
     spool: Arc<Spool>,
@@ -143,6 +146,7 @@ enum Next {
 /// # Errors
 /// If recording fails, the store cannot be written, or the address is taken.
 pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
+    keep_little_freed_memory();
     let (order, orders) = channel();
     let metrics = Arc::new(Metrics::new());
     let settings = Settings::new(config, None, &metrics)?;
@@ -160,6 +164,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         order,
         printed: Printed::default(),
         ended: None,
+        small_rule_table: true,
     };
     print_message(&format!("fpprof: {}", agent.settings.config.summary()?));
     agent.connect();
@@ -187,7 +192,8 @@ impl Agent<'_> {
     /// samples of the last, partial interval are stored too.
     fn record(&mut self) -> anyhow::Result<Next> {
         let effort = self.governor.effort();
-        let session = Session::start(&self.settings.request, effort, self.order.clone(), &self.printed)?;
+        let request = Request { small_rule_table: self.small_rule_table, ..self.settings.request.clone() };
+        let session = Session::start(&request, effort, self.order.clone(), &self.printed)?;
         if let Some(ended) = self.ended.take() {
             self.metrics.add_not_sampled(ended.elapsed());
         }
@@ -201,6 +207,7 @@ impl Agent<'_> {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break Some(Next::Stop),
                 Ok(Order::Reload) if self.reload() => break Some(Next::Again),
                 Ok(Order::Reload) => {}
+                Ok(Order::EnlargeRuleTable) => break Some(self.enlarge_rule_table()),
                 // Nobody asked it to end.
                 Ok(Order::Ended) => break None,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends && !session.feed.is_filling_up() => {}
@@ -244,6 +251,15 @@ impl Agent<'_> {
             Some(Next::Stop) => Ok(Next::Stop),
             None => bail!("the recorder has ended without being asked to"),
         }
+    }
+
+    /// Gives recordings a large table of rules from the next on.
+    fn enlarge_rule_table(&mut self) -> Next {
+        self.small_rule_table = false;
+        print_message(
+            "fpprof: the call frame information of the programs here does not fit into 4 MB; recording goes on with 34 MB for it",
+        );
+        Next::Again
     }
 
     /// Handles orders that arrived while a recording ended; `Ended` is always among them.
@@ -332,7 +348,7 @@ impl Agent<'_> {
     }
 
     /// Adds requests to the spool, and removes what is older than the store keeps.
-    fn spool(&mut self, start_unix_us: u64, requests: &[Request]) {
+    fn spool(&mut self, start_unix_us: u64, requests: &[request::Request]) {
         let Settings { spool, collector, config, .. } = &self.settings;
         let added = collector.as_ref().map(|collector| collector.add(start_unix_us, requests)).unwrap_or_default();
         let expired = spool.expire(SystemTime::now(), config.store.keep);

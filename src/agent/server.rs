@@ -22,6 +22,8 @@ pub(super) enum Order {
     Stop,
     /// SIGHUP: read the configuration again.
     Reload,
+    /// The rules of what runs here do not fit into the small table.
+    EnlargeRuleTable,
     /// The recorder has ended. Sent after every recording, requested or not.
     Ended,
 }

@@ -57,12 +57,18 @@ impl Session {
         let stop = Arc::new(StopFlag::new().context("making a stop flag")?);
         let (printed, its_stop) = (Arc::clone(printed), Arc::clone(&stop));
         let recorder = std::thread::Builder::new().name("fpprof-recorder".to_owned()).spawn(move || {
-            let mut is_ready = false;
+            let (mut is_ready, mut has_room) = (false, true);
             let mut on_update = |update: Update<'_>| match update {
                 Update::Fallback(fallback) => print_once(&printed, fallback.to_string()),
                 Update::Mode(choice) => print_once(&printed, mode_choice(choice)),
-                Update::Progress(_) if std::mem::replace(&mut is_ready, true) => {}
-                Update::Progress(_) => notify(NotifyState::Ready),
+                Update::Progress(progress) => {
+                    if !std::mem::replace(&mut is_ready, true) {
+                        notify(NotifyState::Ready);
+                    }
+                    if request.small_rule_table && progress.rules_do_not_fit && std::mem::take(&mut has_room) {
+                        let _ = orders.send(Order::EnlargeRuleTable);
+                    }
+                }
             };
             let outcome = fpprof_collector::record(&request, sink, &its_stop, &mut on_update);
             // While the agent ends, nobody receives it.

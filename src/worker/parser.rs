@@ -3,7 +3,8 @@
 //! The recorder opens such a file and passes it with the task to a process without privileges: one for build ids, on
 //! which the thread that reads the rings waits, one for the rules of walks in the kernel, in modes that need them, and
 //! one for all slower tasks. A process that crashes or takes too long is replaced, as often as [`Patience`] permits;
-//! its file is left out, and the recording says so.
+//! its file is left out, and the recording says so. Those that an agent has not needed for a while end, and are started
+//! again when they are.
 
 use super::confine::limit;
 use super::message::{receive, send};
@@ -41,6 +42,8 @@ const SECONDS_A_FAILURE_OF_USER: u64 = 30;
 /// The budget of all users together, which limits how often the processes are restarted.
 const FAILURES: u64 = 16;
 const SECONDS_A_FAILURE: u64 = 4;
+/// How long a process without a task may stay: each takes some MB, and starting it some ms.
+const IDLE: Duration = Duration::from_secs(45);
 /// Maximum memory of a process: a file, the results, and the program itself.
 const MAX_MEMORY_BYTES: u64 = 512 << 20;
 /// Maximum number of open files: three, and the one being parsed.
@@ -55,13 +58,10 @@ pub(crate) fn parser(mode: CaptureMode) -> anyhow::Result<Arc<dyn FileParser>> {
     if !is_privileged() {
         return Ok(Arc::new(UnconfinedParser::default()));
     }
-    let makes_rules = matches!(mode, CaptureMode::Cfi { .. });
-    let rules = makes_rules.then(|| Slot::start(RULES_LIMIT)).transpose()?;
-    let (build_ids, contents) = (Slot::start(BUILD_ID_LIMIT)?, Slot::start(CONTENTS_LIMIT)?);
     Ok(Arc::new(ConfinedParser {
-        build_ids,
-        contents,
-        rules,
+        build_ids: Slot::start(BUILD_ID_LIMIT)?,
+        contents: Slot::start(CONTENTS_LIMIT)?,
+        rules: matches!(mode, CaptureMode::Cfi { .. }).then(|| Slot::start(RULES_LIMIT)).transpose()?,
         patience: Mutex::new(Patience::default()),
         n_failed: AtomicU64::new(0),
         n_left_out: AtomicU64::new(0),
@@ -87,6 +87,8 @@ struct ConfinedParser {
 struct Slot {
     running: Mutex<Option<Process>>,
     limit: Duration,
+    /// When a file was last parsed, nanoseconds as of [`now_ns`].
+    used_ns: AtomicU64,
     /// The pid of the process, 0 if none. Outside the lock, which is held while a file is parsed.
     pid: AtomicU32,
 }
@@ -156,13 +158,17 @@ impl FileParser for ConfinedParser {
             self.n_failed.fetch_add(1, Ordering::Relaxed);
             patience().failed(user, now_ns());
         }
-        self.ended_ns.fetch_add(u64::try_from(ended.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.add_ended(ended);
         parsed
     }
 
+    fn end_idle(&self) {
+        let ended: Duration = self.slots().map(|slot| slot.end_if_idle(IDLE)).sum();
+        self.add_ended(ended);
+    }
+
     fn pids(&self) -> Vec<u32> {
-        let slots = [&self.build_ids, &self.contents].into_iter().chain(&self.rules);
-        slots.map(|slot| slot.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0).collect()
+        self.slots().map(|slot| slot.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0).collect()
     }
 
     fn cpu_time(&self) -> Duration {
@@ -179,27 +185,52 @@ impl FileParser for ConfinedParser {
     }
 }
 
+impl ConfinedParser {
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        [&self.build_ids, &self.contents].into_iter().chain(&self.rules)
+    }
+
+    fn add_ended(&self, cpu_time: Duration) {
+        self.ended_ns.fetch_add(u64::try_from(cpu_time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
 impl Slot {
     fn start(limit: Duration) -> anyhow::Result<Self> {
         let process = Process::start(limit)?;
         let pid = AtomicU32::new(process.child.id());
-        Ok(Self { running: Mutex::new(Some(process)), limit, pid })
+        Ok(Self { running: Mutex::new(Some(process)), limit, used_ns: AtomicU64::new(now_ns()), pid })
     }
 
     /// The result of parsing, and the CPU time of a process that had to be ended.
     fn parse(&self, file: &File, task: ParseTask) -> (Option<ParsedFile>, Duration) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        self.used_ns.store(now_ns(), Ordering::Relaxed);
         if running.is_none() {
             *running = Process::start(self.limit).ok();
             self.pid.store(running.as_ref().map_or(0, |process| process.child.id()), Ordering::Relaxed);
         }
         let parsed = running.as_ref().and_then(|process| process.parse(file, task).ok());
-        let ended = if parsed.is_none() { running.take() } else { None };
-        let cpu_time = ended.as_ref().map_or(Duration::ZERO, |process| {
+        let cpu_time = if parsed.is_none() { self.end(&mut running) } else { Duration::ZERO };
+        (parsed, cpu_time)
+    }
+
+    /// Ends the process; returns its CPU time.
+    fn end(&self, running: &mut Option<Process>) -> Duration {
+        running.take().map_or(Duration::ZERO, |process| {
             self.pid.store(0, Ordering::Relaxed);
             cpu_time(process.child.id())
-        });
-        (parsed, cpu_time)
+        })
+    }
+
+    /// Ends the process if it has parsed nothing for a while, and does not now; returns its CPU time.
+    fn end_if_idle(&self, limit: Duration) -> Duration {
+        let idle_ns = now_ns().saturating_sub(self.used_ns.load(Ordering::Relaxed));
+        let is_idle = u128::from(idle_ns) > limit.as_nanos();
+        match self.running.try_lock() {
+            Ok(mut running) if is_idle => self.end(&mut running),
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -290,4 +321,27 @@ pub(crate) fn serve_parser() -> anyhow::Result<u8> {
         send(io::stdin(), &(found, bytes.len()), None)?;
     }
     Ok(crate::exit::DONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a process that has had nothing to do for long enough is ended, unless it is just being used.
+    #[test]
+    fn idle_processes_end() {
+        let slot = Slot::start(BUILD_ID_LIMIT).expect("a process");
+        let pid = || slot.pid.load(Ordering::Relaxed);
+        let first = pid();
+        assert_ne!(first, 0);
+        let _ = slot.end_if_idle(Duration::from_secs(60));
+        assert_eq!(pid(), first);
+        std::thread::sleep(Duration::from_millis(1));
+        let in_use = slot.running.lock().expect("a process");
+        let _ = slot.end_if_idle(Duration::ZERO);
+        assert_eq!(pid(), first);
+        drop(in_use);
+        let _ = slot.end_if_idle(Duration::ZERO);
+        assert_eq!((pid(), slot.running.lock().expect("no process").is_none()), (0, true));
+    }
 }
