@@ -17,7 +17,7 @@ end() {
     for pid in $pids; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
     umount -l "$work/disk"
     # What was killed may still write a last file.
-    rm -rf "$work" 2>/dev/null || { sleep 1 && rm -rf "$work"; }
+    for _ in 1 2 3 4 5 6 7 8 9; do rm -rf "$work" 2>/dev/null && return; sleep 1; done
 }
 trap end EXIT
 trap 'exit 1' INT TERM
