@@ -7,7 +7,7 @@
 
 use crate::modes::is_installed;
 use crate::otel::{self, Receiver};
-use crate::run::TICKS_PER_S;
+use crate::run::{TICKS_PER_S, map_bytes};
 use crate::say::say;
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -65,7 +65,12 @@ struct Measured {
     rate: u64,
     start_s: f64,
     cpu_percent: f64,
+    /// Of all its processes; pages that they share are counted for each.
     rss_mb: f64,
+    /// The same, with each page counted once.
+    pss_mb: f64,
+    /// Of all BPF maps on the machine.
+    maps_mb: f64,
     kb_per_minute: f64,
     complete_percent: Option<f64>,
 }
@@ -167,7 +172,11 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
     std::thread::sleep(Duration::from_secs(60 * args.minutes));
     let used_s = cpu_s(running.0.id()) - before_s;
     ensure!(running.0.try_wait()?.is_none(), "{name} has ended by itself");
-    let rss_mb = tree(running.0.id()).iter().filter_map(|&pid| rss_kb(pid)).sum::<f64>() / 1e3;
+    let of_all = |kb: &dyn Fn(i32) -> Option<f64>| tree(running.0.id()).into_iter().filter_map(kb).sum::<f64>() / 1e3;
+    let rss_mb = of_all(&|pid| memory_kb(&format!("/proc/{pid}/status"), "VmRSS:"));
+    let pss_mb = of_all(&|pid| memory_kb(&format!("/proc/{pid}/smaps_rollup"), "Pss:"));
+    let maps = Command::new("bpftool").args(["--json", "map", "list"]).output().context("starting bpftool")?;
+    let maps_mb = map_bytes(&String::from_utf8_lossy(&maps.stdout)).context("the maps that bpftool lists")? / 1e6;
     let complete_percent = if is_ours { complete() } else { None };
     let ran_s = begun.elapsed().as_secs_f64();
     if let Some(pid) = Pid::from_raw(i32::try_from(running.0.id())?) {
@@ -177,7 +186,7 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
     let kb_per_minute = size(&output) / 1e3 / (ran_s / 60.0);
     remove(&output);
     let cpu_percent = 100.0 * used_s / (60.0 * f64::from(u32::try_from(args.minutes)?));
-    Ok(Measured { name, rate, start_s, cpu_percent, rss_mb, kb_per_minute, complete_percent })
+    Ok(Measured { name, rate, start_s, cpu_percent, rss_mb, pss_mb, maps_mb, kb_per_minute, complete_percent })
 }
 
 /// A process that is killed on drop, together with its descendants.
@@ -232,9 +241,10 @@ fn cpu_s(pid: u32) -> f64 {
     tree(pid).into_iter().map(ticks).sum::<f64>() / TICKS_PER_S
 }
 
-fn rss_kb(pid: i32) -> Option<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()
+/// A number of kilobytes in a file of `/proc`.
+fn memory_kb(path: &str, name: &str) -> Option<f64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// Share of complete stacks in per cent, by the strategy other than frame pointers, if there is one.
@@ -272,22 +282,24 @@ fn remove(path: &Path) {
 
 fn table(all: &[Measured], minutes: u64) -> String {
     let mut text = String::from(
-        "| profiler | Hz | CPU, % of one | CPU to start, s | RSS, MB | written, kB/min | complete stacks, % |\n\
-         |---|---:|---:|---:|---:|---:|---:|\n",
+        "| profiler | Hz | CPU, % of one | CPU to start, s | RSS, MB | PSS, MB | BPF maps, MB | written, kB/min | complete stacks, % |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for one in all {
         let complete = one.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.2}"));
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {:.2} | {:.2} | {:.0} | {:.0} | {complete} |",
-            one.name, one.rate, one.cpu_percent, one.start_s, one.rss_mb, one.kb_per_minute
+            "| {} | {} | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {complete} |",
+            one.name, one.rate, one.cpu_percent, one.start_s, one.rss_mb, one.pss_mb, one.maps_mb, one.kb_per_minute
         );
     }
     let _ = writeln!(
         text,
         "\nCPU time of the profiler's processes over {minutes} min; interrupts and BPF programs are not in it. \
-         The agent unwinds and names its stacks in that time, the others do so later or not at all."
+         The agent unwinds and names its stacks in that time, the others do so later or not at all. Memory is that of all \
+         processes of the profiler at the end; PSS counts pages that they share once. RSS and PSS include BPF maps only as far \
+         as a profiler maps them into its memory, as the agent does."
     );
     text
 }

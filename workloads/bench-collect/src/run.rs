@@ -202,11 +202,13 @@ fn after_start(dir: &Path) -> (Option<f64>, Option<f64>) {
         let fields = stat.rsplit_once(") ")?.1.split(' ').skip(11).take(2);
         Some(fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_S)
     };
-    let bytes = |maps: String| {
-        let maps: Vec<Value> = serde_json::from_str(&maps).ok()?;
-        Some(maps.iter().filter_map(|map| map.get("bytes_memlock")?.as_f64()).sum())
-    };
-    (read(START_FILE).and_then(ticks), read(MAPS_FILE).and_then(bytes))
+    (read(START_FILE).and_then(ticks), read(MAPS_FILE).and_then(|maps| map_bytes(&maps)))
+}
+
+/// Memory of the BPF maps that `bpftool --json map list` has listed.
+pub(crate) fn map_bytes(maps: &str) -> Option<f64> {
+    let maps: Vec<Value> = serde_json::from_str(maps).ok()?;
+    Some(maps.iter().filter_map(|map| map.get("bytes_memlock")?.as_f64()).sum())
 }
 
 /// Clock ticks of `/proc` per second, the same on every Linux system.
