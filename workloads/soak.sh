@@ -1,6 +1,7 @@
 #!/bin/sh
 # The agent at twelve times its usual rate, beside programs that start, end, replace their files and make threads, one with 3,000
-# modules, a store that goes away and a disk that fills up: its memory, descriptors and processes once a minute, and at the end whether they grew and whether every tick is accounted for.
+# modules, a store that goes away and a disk that fills up: its memory, descriptors and threads once a minute, and at the end
+# whether the memory grew and whether every tick is accounted for.
 # usage: soak.sh FPPROF [MINUTES]
 set -eu
 fpprof=$1
@@ -72,11 +73,33 @@ agent=$!
 pids="$pids $agent"
 sleep 30
 kill -0 $agent || { echo "soak: the agent failed: $(cat "$work/log")" >&2; exit 1; }
-printf '%8s %9s %6s %8s %10s %10s %10s %9s\n' minute 'memory kB' files threads recorded stored discarded 'store kB'
+pss() { # PID: a process's memory in kB; pages that it shares with others count in part
+    awk '/^Pss:/ { print $2 }' "/proc/$1/smaps_rollup" 2>/dev/null || true
+}
+
+# Sets `own` to the agent's memory and `largest` to the most that it had together with its other processes, looking once a second
+# for a minute: the process that unwinds an interval lives for a moment.
+look() {
+    own=0
+    largest=0
+    until=$(($(date +%s) + 60))
+    while [ "$(date +%s)" -lt $until ]; do
+        own=$(pss $agent)
+        all=${own:-0}
+        for pid in $(pgrep -P $agent); do
+            memory=$(pss "$pid")
+            all=$((all + ${memory:-0}))
+        done
+        [ $all -le $largest ] || largest=$all
+        sleep 1
+    done
+}
+
+printf '%8s %9s %9s %6s %8s %10s %10s %10s %9s\n' minute 'agent kB' 'at most' files threads recorded stored discarded 'store kB'
 minute=0
 while [ $minute -lt "$minutes" ]; do
     minute=$((minute + 1))
-    sleep 60
+    look
     if [ $((minute % 10)) = 5 ]; then # The store is away for a minute.
         mv "$store/stacks" "$work/disk/away" && : >"$store/stacks"
     elif [ $((minute % 10)) = 6 ]; then
@@ -86,15 +109,9 @@ while [ $minute -lt "$minutes" ]; do
     elif [ $((minute % 10)) = 9 ]; then
         rm -f "$work/disk/fill"
     fi
-    # Of all its processes; they share the program's pages, which are counted once.
-    memory=0
-    for pid in $agent $(pgrep -P $agent); do
-        own=$(awk '/^Pss:/ { print $2 }' "/proc/$pid/smaps_rollup" 2>/dev/null || echo 0)
-        memory=$((memory + ${own:-0}))
-    done
     files=$(find "/proc/$agent/fd" -type l | wc -l)
     threads=$(find "/proc/$agent/task" -maxdepth 1 -mindepth 1 | wc -l)
-    printf '%8s %9s %6s %8s %10s %10s %10s %9s\n' $minute "$memory" "$files" "$threads" "$(metric fpprof_samples_recorded_total)" \
+    printf '%8s %9s %9s %6s %8s %10s %10s %10s %9s\n' $minute "$own" "$largest" "$files" "$threads" "$(metric fpprof_samples_recorded_total)" \
         "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$store" | cut -f1)" |
         tee -a "$work/table"
 done
@@ -103,8 +120,11 @@ awk 'function slope(first,   n, x, y, xy, xx, row) {
         for (row = first; row <= NR; row++) { n++; x += row; y += kb[row]; xy += row * kb[row]; xx += row * row }
         return (n * xy - x * y) / (n * xx - x * x) * 60 / 1000
     }
-    { kb[NR] = $2 }
-    END { if (NR > 5) printf "memory, by least squares: %.1f MB an hour, %.1f in the second half\n", slope(1), slope(int(NR / 2) + 1) }' \
+    { kb[NR] = $2; if ($3 > most) most = $3 }
+    END {
+        printf "at most %.0f MB\n", most / 1000
+        if (NR > 5) printf "agent, by least squares: %.1f MB an hour, %.1f in the second half\n", slope(1), slope(int(NR / 2) + 1)
+    }' \
     "$work/table"
 curl -s http://127.0.0.1:7475/metrics | awk '
     { name = $1; sub(/[{].*/, "", name); sum[name] += $2 }
