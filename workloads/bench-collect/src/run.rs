@@ -208,7 +208,8 @@ fn after_start(dir: &Path) -> (Option<f64>, Option<f64>) {
 /// Memory of the BPF maps that `bpftool --json map list` has listed.
 pub(crate) fn map_bytes(maps: &str) -> Option<f64> {
     let maps: Vec<Value> = serde_json::from_str(maps).ok()?;
-    Some(maps.iter().filter_map(|map| map.get("bytes_memlock")?.as_f64()).sum())
+    // The sum of nothing is -0.
+    Some(maps.iter().filter_map(|map| map.get("bytes_memlock")?.as_f64()).sum::<f64>() + 0.0)
 }
 
 /// Clock ticks of `/proc` per second, the same on every Linux system.
