@@ -46,8 +46,8 @@ pub struct Request {
     /// Bytes of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest
     /// samples, but 8 to 64 MiB; less on machines where all rings together would take more than 256 MB of memory.
     pub ring_bytes: Option<usize>,
-    /// Whether walks by call frame information get a table of rules of 4 MB instead of 34: enough for most servers, see
-    /// [`Progress::rules_do_not_fit`].
+    /// Whether walks by call frame information get a table of rules of 4 MB instead of 34: room for 17 MB of code. If that is
+    /// not enough, [`Progress::rules_do_not_fit`] becomes true.
     pub small_rule_table: bool,
     /// Longest time between reads of the rings, which are read more often the faster they fill. Default: 100 ms.
     pub poll: Duration,
