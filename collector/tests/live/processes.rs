@@ -217,26 +217,30 @@ fn processes_of_the_parser_are_excluded_while_they_run() {
         let request = Request::new(Target::System);
         let parser = Arc::new(OneProcess { parser: Arc::clone(&request.parser), pid: AtomicU32::new(child.id()) });
         let request = Request { collector, parser: Arc::clone(&parser) as Arc<dyn FileParser>, ..request };
-        let mut enough = cpu_time(child.id()) + Duration::from_millis(100);
-        let mut released_ns = None;
+        let step = Duration::from_millis(100);
+        let (mut enough, mut looks, mut excluded_ns) = (cpu_time(child.id()) + step, 0, 0);
         let taken = take_until(&request, |_| {
             if cpu_time(child.id()) < enough {
                 return false;
             }
-            // The recorder looks ten times a second.
-            enough = cpu_time(child.id()) + Duration::from_millis(500);
-            if released_ns.is_some() {
-                return true;
+            looks += 1;
+            match looks {
+                1 => {
+                    let now = clock_gettime(ClockId::Monotonic);
+                    excluded_ns = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).expect("a time");
+                    // All samples until then are read next: those of the last two milliseconds are not.
+                    std::thread::sleep(step);
+                }
+                2 => parser.pid.store(0, Ordering::Relaxed),
+                // From here on it is sampled.
+                3 => enough = cpu_time(child.id()) + step,
+                _ => return true,
             }
-            let now = clock_gettime(ClockId::Monotonic);
-            released_ns = Some(u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).expect("a time"));
-            parser.pid.store(0, Ordering::Relaxed);
             false
         });
-        let released_ns = released_ns.expect("a moment");
         let times: Vec<u64> =
             taken.samples.iter().filter(|sample| sample.pid == child.id()).map(|sample| sample.time_ns).collect();
         assert!(!times.is_empty(), "{collector:?}: it is sampled in the end");
-        assert!(times.iter().all(|&time_ns| time_ns >= released_ns), "{collector:?}: not before");
+        assert!(times.iter().all(|&time_ns| time_ns >= excluded_ns), "{collector:?}: not before");
     }
 }
