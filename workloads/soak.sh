@@ -19,6 +19,7 @@ end() {
     umount -l "$work/disk"
     # What was killed may still write a last file.
     for _ in 1 2 3 4 5 6 7 8 9; do rm -rf "$work" 2>/dev/null && return; sleep 1; done
+    echo "soak: cannot remove $work" >&2
 }
 trap end EXIT
 trap 'exit 1' INT TERM
@@ -72,7 +73,11 @@ metric() { # NAME: over all labels
 agent=$!
 pids="$pids $agent"
 sleep 30
-kill -0 $agent || { echo "soak: the agent failed: $(cat "$work/log")" >&2; exit 1; }
+check() {
+    kill -0 $agent 2>/dev/null || { echo "soak: the agent failed: $(cat "$work/log")" >&2; exit 1; }
+}
+check
+
 pss() { # PID: a process's memory in kB; pages that it shares with others count in part
     awk '/^Pss:/ { print $2 }' "/proc/$1/smaps_rollup" 2>/dev/null || true
 }
@@ -100,6 +105,7 @@ minute=0
 while [ $minute -lt "$minutes" ]; do
     minute=$((minute + 1))
     look
+    check
     if [ $((minute % 10)) = 5 ]; then # The store is away for a minute.
         mv "$store/stacks" "$work/disk/away" && : >"$store/stacks"
     elif [ $((minute % 10)) = 6 ]; then

@@ -30,6 +30,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// Size of each CPU's ring buffer for each sample per second: 3/2 seconds of the largest usual samples. A buffer is read
 /// more often when it fills up. For waits, which come in bursts, and for larger chunks, the collector chooses the size.
 const RING_BYTES_PER_HZ: u64 = 96 << 10;
+/// Its smallest and its largest size.
 const RING_BYTES: RangeInclusive<u64> = 1 << 20..=4 << 20;
 const MAX_CPUS: usize = 32;
 

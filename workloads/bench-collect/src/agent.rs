@@ -175,7 +175,10 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
     let of_all = |kb: &dyn Fn(i32) -> Option<f64>| tree(running.0.id()).into_iter().filter_map(kb).sum::<f64>() / 1e3;
     let rss_mb = of_all(&|pid| memory_kb(&format!("/proc/{pid}/status"), "VmRSS:"));
     let pss_mb = of_all(&|pid| memory_kb(&format!("/proc/{pid}/smaps_rollup"), "Pss:"));
-    let maps = Command::new("bpftool").args(["--json", "map", "list"]).output().context("starting bpftool")?;
+    let maps = Command::new("bpftool")
+        .args(["--json", "map", "list"])
+        .output()
+        .context("starting bpftool, which lists the BPF maps")?;
     let maps_mb = map_bytes(&String::from_utf8_lossy(&maps.stdout)).context("the maps that bpftool lists")? / 1e6;
     let complete_percent = if is_ours { complete() } else { None };
     let ran_s = begun.elapsed().as_secs_f64();
