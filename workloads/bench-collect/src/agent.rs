@@ -7,8 +7,8 @@
 
 use crate::modes::is_installed;
 use crate::otel::{self, Receiver};
+use crate::progress::print_progress;
 use crate::run::{TICKS_PER_S, map_bytes};
-use crate::say::say;
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
         let otel = otel::is_available().then_some(()).into_iter().map(|()| otel_profiler(args, rate));
         for profiler in profilers(args, rate)?.into_iter().map(Ok).chain(otel) {
             let measured = measure(args, rate, profiler?)?;
-            say(&format!("{} at {rate} Hz: {:.2} % of a CPU", measured.name, measured.cpu_percent));
+            print_progress(&format!("{} at {rate} Hz: {:.2} % of a CPU", measured.name, measured.cpu_percent));
             all.push(measured);
         }
     }

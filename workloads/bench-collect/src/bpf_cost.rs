@@ -4,7 +4,7 @@
 use crate::config::RunConfig;
 use crate::handler::HandlerCost;
 use crate::modes::is_installed;
-use crate::say::say;
+use crate::progress::print_progress;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
@@ -43,7 +43,7 @@ pub(crate) fn measure(config: &RunConfig, is_quick: bool) -> anyhow::Result<Vec<
     let (sizes, rounds): (&[u64], usize) = if is_quick { (&[4096, 65_536], 1) } else { (&[4096, 16_384, 65_536], 3) };
     let mut costs: Vec<BpfCost> = sizes.iter().map(|&stack_bytes| BpfCost::new(stack_bytes)).collect();
     for round in 0..rounds {
-        say(&format!("BPF program, round {} of {rounds}", round + 1));
+        print_progress(&format!("BPF program, round {} of {rounds}", round + 1));
         for cost in &mut costs {
             for (mode, results) in MODES.iter().zip(&mut cost.ns_per_sample) {
                 let (ns, record_bytes) = ns_per_sample(config, &program, mode, cost.stack_bytes)?;
@@ -56,7 +56,7 @@ pub(crate) fn measure(config: &RunConfig, is_quick: bool) -> anyhow::Result<Vec<
             if let Some(handler) = &mut cost.handler
                 && let Err(error) = handler.measure(config, &program)
             {
-                say(&format!("the interrupt: {error:#}"));
+                print_progress(&format!("the interrupt: {error:#}"));
                 cost.handler = None;
             }
         }

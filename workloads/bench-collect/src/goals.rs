@@ -7,8 +7,8 @@ use crate::bpf_cost::{BpfCost, MODES};
 use crate::compiler;
 use crate::config::RunConfig;
 use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
+use crate::progress::print_progress;
 use crate::run::{Figures, Run, run};
-use crate::say::say;
 use crate::summary::{median, slow_down_words};
 use fpprof_analysis::statistics::{RatioEstimate, paired_ratio};
 use serde::Serialize;
@@ -54,11 +54,11 @@ impl GoalRuns {
         for round in 0..rounds {
             let turn = round as usize % wanted.len();
             for &(rate, mode) in wanted.iter().cycle().skip(turn).take(wanted.len()) {
-                say(&format!("goals, round {} of {rounds}: {mode} at {rate} Hz", round + 1));
+                print_progress(&format!("goals, round {} of {rounds}: {mode} at {rate} Hz", round + 1));
                 runs.push(run(&config, mode, rate, round, true));
             }
         }
-        let rustc = compiler::complete(&config).inspect_err(|error| say(&format!("rustc: {error:#}"))).ok();
+        let rustc = compiler::complete(&config).inspect_err(|error| print_progress(&format!("rustc: {error:#}"))).ok();
         Self { rounds, seconds, runs, rustc }
     }
 

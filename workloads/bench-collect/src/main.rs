@@ -18,19 +18,19 @@ mod judge;
 mod modes;
 mod otel;
 mod overhead;
+mod progress;
 mod report;
 mod rules;
 mod run;
-mod say;
 mod summary;
 mod target;
-/// Runs a profiler and measures its cost, as in `fpprof compare`.
+
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use config::RunConfig;
 use modes::Mode;
+use progress::print_progress;
 use run::Run;
-use say::say;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -133,7 +133,7 @@ fn collect(mut args: CollectArgs) -> anyhow::Result<()> {
     for round in 0..args.rounds.max(1) {
         let spent = started.elapsed();
         if round > 0 && (spent + (spent - round_began)).as_secs() > args.minutes * 60 {
-            say(&format!("no time for round {} of {}", round + 1, args.rounds));
+            print_progress(&format!("no time for round {} of {}", round + 1, args.rounds));
             break;
         }
         (rounds, round_began) = (round + 1, spent);
@@ -141,7 +141,7 @@ fn collect(mut args: CollectArgs) -> anyhow::Result<()> {
             let modes = chosen(&args, rate);
             let turn = round as usize % modes.len().max(1);
             for &mode in modes.iter().cycle().skip(turn).take(modes.len()) {
-                say(&format!("{rate} Hz, round {} of {}: {mode}", round + 1, args.rounds));
+                print_progress(&format!("{rate} Hz, round {} of {}: {mode}", round + 1, args.rounds));
                 runs.push(run::run(&config, mode, rate, round, round == 0));
             }
         }

@@ -10,9 +10,9 @@ use crate::bpf_cost::ns_per_sample;
 use crate::config::RunConfig;
 use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
 use crate::otel;
+use crate::progress::print_progress;
 use crate::report::figure;
 use crate::run::{self, Run};
-use crate::say::say;
 use crate::summary::{Row, median, points_words, rows, slow_down_words};
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let dir = dir.join(text.replace(':', "-"));
         let Built { program, in_turns, script } = shape.build(&dir)?;
         let names = &[PROGRAM];
-        say(&format!("{text}: wrong stacks"));
+        print_progress(&format!("{text}: wrong stacks"));
         let wrong_percent = wrong_percents(&fpprof, &program, shape)?;
         let config = RunConfig {
             fpprof: fpprof.clone(),
@@ -166,7 +166,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             program: Some(in_turns),
             names,
         };
-        say(&format!("{text}: BPF programs"));
+        print_progress(&format!("{text}: BPF programs"));
         let bpf_ns = bpf_ns(&config, &program, shape)?;
         subjects.push(Subject { shape, config, wrong_percent, bpf_ns });
     }
@@ -179,7 +179,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             break;
         }
         round_began = spent;
-        say(&format!("round {}", round + 1));
+        print_progress(&format!("round {}", round + 1));
         for (Subject { config, .. }, runs) in subjects.iter().zip(&mut runs) {
             runs.extend(one_round(config, &args.rates, round));
         }

@@ -3,7 +3,7 @@
 //! profilers.
 
 use crate::modes::is_installed;
-use crate::say::say;
+use crate::progress::print_progress;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::fs;
@@ -43,7 +43,7 @@ pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
     );
     for round in 0..args.rounds {
         for mode in ["cfi,1M,verify=0", "dwarf,1M"] {
-            say(&format!("round {round}: {mode}"));
+            print_progress(&format!("round {round}: {mode}"));
             text += &compiled(args, mode)?;
         }
     }
@@ -51,7 +51,7 @@ pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
         "\n| start among 300 processes | CPU before sampling, s | CPU of a recording of 1 s, s |\n|---|---:|---:|\n";
     let _processes = Processes::start()?;
     for (name, command) in profilers(args) {
-        say(&name);
+        print_progress(&name);
         text += &started(args, &name, command)?;
     }
     fs::write(args.dir.join("rules.md"), &text)?;

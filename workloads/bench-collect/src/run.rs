@@ -7,7 +7,7 @@ use crate::config::RunConfig;
 use crate::judge::{self, Judged};
 use crate::modes::{Collector, Mode};
 use crate::otel::{self, Receiver};
-use crate::say::say;
+use crate::progress::print_progress;
 use crate::target;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub(crate) fn run(config: &RunConfig, mode: Mode, rate: u64, round: u32, is_thor
     let (figures, error) = match result {
         Ok(figures) => (Some(figures), None),
         Err(error) => {
-            say(&format!("{mode}: {error:#}"));
+            print_progress(&format!("{mode}: {error:#}"));
             (None, Some(format!("{error:#}")))
         }
     };

@@ -3,7 +3,7 @@
 
 use crate::clock::children_cpu_s;
 use crate::inputs::{self, Input};
-use crate::say::say;
+use crate::progress::print_progress;
 use anyhow::{Context as _, ensure};
 use inferno::collapse::Collapse as _;
 use inferno::collapse::perf::{Folder, Options};
@@ -53,7 +53,7 @@ pub(crate) fn measure(
 ) -> anyhow::Result<EndToEnd> {
     let data = dir.join(format!("{}.perf.data", input.name));
     if !data.exists() {
-        say(&format!("recording {} with perf", input.name));
+        print_progress(&format!("recording {} with perf", input.name));
         let mode = format!("dwarf,{}", input.stack_bytes);
         let mut perf = Command::new("perf");
         perf.args(["record", "-q", "-e", "cpu-clock", "-F", "999", "--call-graph", &mode, "-o"]).arg(&data);
@@ -65,7 +65,7 @@ pub(crate) fn measure(
     let (mut perf_all_s, mut fpprof_in_place_all_s) = (Vec::new(), Vec::new());
     let (mut fpprof_all_s, mut fpprof_inlines_all_s) = (Vec::new(), Vec::new());
     for round in 0..rounds.max(1) {
-        say(&format!("{} end to end, round {}", input.name, round + 1));
+        print_progress(&format!("{} end to end, round {}", input.name, round + 1));
         let before = children_cpu_s()?;
         let mut perf = Command::new("perf");
         perf.args(["script", "--no-inline", "-i"]).arg(&data).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -1,7 +1,7 @@
 //! Recordings of real programs, made on first use.
 
 use crate::generate;
-use crate::say::say;
+use crate::progress::print_progress;
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ pub(crate) fn recorded(input: &Input, dir: &Path, fpprof: &Path, seconds: u64) -
     if file.exists() {
         return Ok(file);
     }
-    say(&format!("recording {}", input.name));
+    print_progress(&format!("recording {}", input.name));
     let mut command = Command::new(fpprof);
     let mode = format!("dwarf,{}", input.stack_bytes);
     command.args(["record", "--quiet", "--call-graph", &mode, "-F", "1999", "-o"]).arg(&file).arg("--");

@@ -20,8 +20,8 @@ mod inputs;
 mod load;
 mod measure;
 mod measured;
+mod progress;
 mod report;
-mod say;
 
 use clap::{Parser, Subcommand};
 use engines::Name;

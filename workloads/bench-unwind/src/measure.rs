@@ -5,8 +5,8 @@ use crate::engines::{Name, Pass, make};
 use crate::goals;
 use crate::load::Input;
 use crate::measured::Measured;
+use crate::progress::print_progress;
 use crate::report::{EngineResult, InputResult};
-use crate::say::say;
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -67,7 +67,7 @@ pub(crate) fn compare(input: &str, file: &Path, dir: &Path, rounds: usize) -> an
     let mut measured: Vec<(Name, Vec<Measured>)> = Name::ALL.iter().map(|&name| (name, Vec::new())).collect();
     for round in 0..rounds.max(1) {
         for (name, results) in &mut measured {
-            say(&format!("{input}, round {}: {}", round + 1, name.words()));
+            print_progress(&format!("{input}, round {}: {}", round + 1, name.words()));
             results.push(in_child(*name, file, &hashes_path(dir, *name))?);
         }
     }
