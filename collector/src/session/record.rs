@@ -160,7 +160,7 @@ fn hold_target(
         (_, Some(command)) => {
             Running::hold(command, open_files, plan.config.filter != Filter::Tracked, |pid| track(pid, false))?
         }
-        _ => plan.cgroup.as_ref().map_or(Running::System, |cgroup| Running::Cgroup(cgroup.path.clone())),
+        _ => plan.cgroup.as_ref().map_or(Running::System, |cgroup| Running::Cgroup(cgroup.clone())),
     })
 }
 

@@ -1,13 +1,15 @@
 //! The profiled processes: starting them, attaching to them, and their end.
 
+use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::plan::Command;
 use crate::proc::start_ticks;
 use crate::request::TargetStatus;
 use crate::sys::{ChildError, HeldChild, OpenFiles, Poller, StopFlag, open_pidfd, terminate, try_wait};
 use fpprof_recording::model::EndReason;
+use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 /// How long a command may take to end on SIGTERM before it is left running.
@@ -22,8 +24,8 @@ pub(crate) enum Running {
     Attached(Vec<OwnedFd>),
     /// Existing threads, with their start times, which distinguish them from later ones with the same ID.
     Threads(Vec<(u32, u64)>),
-    /// A control group, until its directory is gone.
-    Cgroup(PathBuf),
+    /// A control group, until its directory is gone or that of another group of the same name.
+    Cgroup(Cgroup),
     /// Everything, which has no end.
     System,
 }
@@ -118,7 +120,7 @@ impl Running {
                 threads.retain(|&(tid, started)| start_ticks(tid) == Some(started));
                 Ok(threads.is_empty())
             }
-            Self::Cgroup(path) => Ok(!path.exists()),
+            Self::Cgroup(group) => Ok(fs::metadata(&group.path).map_or(true, |found| found.ino() != group.id)),
             Self::System => Ok(false),
         }
     }
