@@ -5,7 +5,7 @@ use super::unwind_sections::{UnwindSections, sframe_sections, unwind_sections};
 use super::{Candidate, ElfFile, FileStat, Image, Missing, Resolver, debug_file};
 use crate::address_space::{Embedded, FileIx, MappedFile, Timeline};
 use crate::symbols::{JitCodes, JitUnwinding};
-use fpprof_recording::model::{self, BuildId, Meta};
+use fpprof_recording::model::{self, BuildId, FileIdentity, Meta};
 use fpprof_unwind::{Arch, Mapping, Module, ModuleId, ModuleSections, Modules, Section, TruncatedReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 pub struct ModuleTable<'a> {
     files: &'a [MappedFile],
     embedded: &'a [Embedded],
+    /// The first of those with each identity.
+    embedded_by_identity: FxHashMap<&'a FileIdentity, usize>,
     resolver: &'a dyn Resolver,
     /// Offset from the recording's clock to the time since 1970, in nanoseconds, if known.
     unix_offset_ns: Option<i128>,
@@ -90,9 +92,12 @@ impl<'a> ModuleTable<'a> {
     #[must_use]
     pub fn new(timeline: &'a Timeline, meta: &Meta, resolver: &'a dyn Resolver) -> Self {
         let files = timeline.files();
+        let embedded = timeline.embedded();
         Self {
             files,
-            embedded: timeline.embedded(),
+            embedded,
+            // Of entries with the same identity, the last that is inserted stays.
+            embedded_by_identity: embedded.iter().enumerate().rev().map(|(n, module)| (&module.identity, n)).collect(),
             resolver,
             unix_offset_ns: (meta.start_unix_ns != 0)
                 .then(|| i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns))),
@@ -248,7 +253,7 @@ impl<'a> ModuleTable<'a> {
     }
 
     fn find(&self, file: &MappedFile) -> Result<Found, Missing> {
-        if let Some(embedded) = self.embedded.iter().position(|embedded| embedded.is(file)) {
+        if let Some(embedded) = self.find_embedded(file) {
             let image = self.open_embedded(embedded)?.image().clone();
             return Ok(Found { image, source: Source::Embedded(embedded), verified: Verified::Yes });
         }
@@ -260,6 +265,15 @@ impl<'a> ModuleTable<'a> {
             }
         }
         Err(missing)
+    }
+
+    /// The number of the first embedded module that is this file.
+    fn find_embedded(&self, file: &MappedFile) -> Option<usize> {
+        // Without an inode the identity alone does not tell.
+        if file.identity.inode == 0 {
+            return self.embedded.iter().position(|embedded| embedded.is(file));
+        }
+        self.embedded_by_identity.get(&file.identity).copied()
     }
 
     fn try_candidate(&self, file: &MappedFile, candidate: Candidate) -> Result<Found, Missing> {
