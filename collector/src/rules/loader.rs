@@ -294,13 +294,14 @@ impl Loader {
         Some(())
     }
 
-    /// Counts the single functions of blocks that were loaded before. Without rules they do not count: the code has none.
+    /// Counts the single functions of blocks that were loaded before. Code at which walks end does not count: of code
+    /// without call frame information, each granule is loaded by itself.
     fn count_reloads(&mut self, key: FileKey, number: u32, parts: &[Range<u64>]) {
         let Some(Blocks { loaded, .. }) = self.blocks.get(&key) else { return };
         let is_reload = |part: &&Range<u64>| {
             part.end - part.start == 1
                 && loaded.contains(&(part.start / BLOCK_BYTES))
-                && self.table.has(number, part.start)
+                && self.table.has_caller(number, part.start)
         };
         let n = parts.iter().filter(is_reload).count();
         if self.reloads.are_too_many(n, Instant::now()) {
@@ -402,7 +403,7 @@ impl Loader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::types::limit;
+    use crate::bpf::types::{limit, rule_layout};
     use crate::parse::ParsedFile;
     use crate::rules::table::tests::table;
     use libbpf_rs::MapType;
@@ -528,9 +529,13 @@ mod tests {
         assert_eq!(loader.reloads.n, 2);
         loader.reloads.n = MAX_RELOADS - 1;
         let number = loader.number(file).expect("a number");
-        let without_rules = block + 0x77..block + 0x78;
-        loader.count_reloads(file, number, std::slice::from_ref(&without_rules));
-        assert!(!loader.do_not_fit.load(Ordering::Relaxed), "there are no rules");
+        let stop = u64::from(rule_layout::RULE_STOP.0 | rule_layout::RULE_NO_CFI.0 << rule_layout::RULE_STOP_SHIFT.0);
+        loader.table.add(number, &[RuleRange { start: block + 0x40, end: block + 0x42, rule: stop }]);
+        for offset in [0x40, 0x77] {
+            let part = block + offset..block + offset + 1;
+            loader.count_reloads(file, number, std::slice::from_ref(&part));
+        }
+        assert!(!loader.do_not_fit.load(Ordering::Relaxed), "walks end there, or there is no rule");
         assert_eq!(loader.load(file, &missed, &functions), Some(()));
         assert!(loader.do_not_fit.load(Ordering::Relaxed));
     }

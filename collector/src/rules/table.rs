@@ -110,6 +110,18 @@ impl RuleTable {
         self.place_of(number, offset).is_some()
     }
 
+    /// Whether a walk that comes to an offset can go on from there.
+    pub(crate) fn has_caller(&self, number: u32, offset: u64) -> bool {
+        let kind_mask = u64::from(rule_layout::RULE_KIND_MASK.0);
+        self.rule(number, offset).is_some_and(|rule| rule & kind_mask != u64::from(rule_layout::RULE_STOP.0))
+    }
+
+    /// The rule of an offset.
+    fn rule(&self, number: u32, offset: u64) -> Option<u64> {
+        let place = self.place_of(number, offset)?;
+        self.rules.word(usize::from(place) * 8).map(|rule| rule.load(Ordering::Relaxed))
+    }
+
     /// The rule index of an offset, looked up as the BPF programs do.
     fn place_of(&self, number: u32, offset: u64) -> Option<u16> {
         let byte = offset % u64::from(GRANULE);
@@ -324,12 +336,6 @@ pub(super) mod tests {
         RuleTable::new(map(sets_bytes(FEW_SETS)), FEW_SETS, map(RULES_BYTES))
     }
 
-    /// The rule of an offset.
-    fn rule(table: &RuleTable, number: u32, offset: u64) -> Option<u64> {
-        let place = table.place_of(number, offset)?;
-        table.rules.word(usize::from(place) * 8).map(|rule| rule.load(Ordering::Relaxed))
-    }
-
     fn range(start: u64, end: u64, rule: u64) -> RuleRange {
         RuleRange { start, end, rule }
     }
@@ -350,10 +356,10 @@ pub(super) mod tests {
             _ => None,
         };
         for offset in 0..1100 {
-            assert_eq!(rule(&table, 1, offset), expected(offset), "{offset}");
+            assert_eq!(table.rule(1, offset), expected(offset), "{offset}");
             assert_eq!(table.has(1, offset), expected(offset).is_some(), "{offset}");
-            assert_eq!(rule(&table, 2, offset), (offset < 1000).then_some(14), "{offset}");
-            assert_eq!(rule(&table, 3, offset), None);
+            assert_eq!(table.rule(2, offset), (offset < 1000).then_some(14), "{offset}");
+            assert_eq!(table.rule(3, offset), None);
         }
     }
 
@@ -377,21 +383,21 @@ pub(super) mod tests {
             _ => None,
         };
         for offset in 0..1100 {
-            assert_eq!(rule(&table, 1, offset), expected(offset), "{offset}");
+            assert_eq!(table.rule(1, offset), expected(offset), "{offset}");
         }
         // Later additions leave the rest as it is, also where the rows move to other ways.
         table.add(1, &[range(257, 262, 9)]);
         for offset in 262..1100 {
-            assert_eq!(rule(&table, 1, offset), expected(offset), "{offset}");
+            assert_eq!(table.rule(1, offset), expected(offset), "{offset}");
         }
-        assert_eq!([256, 257, 261, 262].map(|offset| rule(&table, 1, offset)), [101, 9, 9, 102].map(Some));
+        assert_eq!([256, 257, 261, 262].map(|offset| table.rule(1, offset)), [101, 9, 9, 102].map(Some));
         // Without one of its ways, a granule has rules up to it.
         let (set, way) = table.find(key(1, 1, 2)).expect("a third way");
         table.set_key(set, way, 0);
         let has: Vec<u64> = (256..512).filter(|&offset| table.has(1, offset)).collect();
         assert!(has.iter().copied().eq(256..has.len() as u64 + 256) && (100..130).contains(&has.len()), "{has:?}");
         table.add(1, &ranges);
-        assert!((0..1100).all(|offset| rule(&table, 1, offset) == expected(offset)));
+        assert!((0..1100).all(|offset| table.rule(1, offset) == expected(offset)));
     }
 
     /// Check that a granule is put into either of its sets, and that where both are full the one that no walk has used
@@ -404,7 +410,7 @@ pub(super) mod tests {
         let covered = |granule: u64| range(granule * 256, granule * 256 + 256, 20 + granule);
         for &granule in &rivals {
             table.add(1, &[covered(granule)]);
-            assert_eq!(rule(&table, 1, granule * 256), Some(20 + granule));
+            assert_eq!(table.rule(1, granule * 256), Some(20 + granule));
         }
         // One set has room for four of them, so the others are in their other sets.
         assert!(rivals.iter().all(|granule| table.has(1, granule * 256)));
@@ -423,7 +429,7 @@ pub(super) mod tests {
         fill(&table, &|_, _| true);
         table.add(1, &[covered(new)]);
         assert_eq!(table.find(key(1, new, 0)), Some((sets[0], 0)));
-        assert_eq!(rule(&table, 1, new * 256 + 255), Some(20 + new));
+        assert_eq!(table.rule(1, new * 256 + 255), Some(20 + new));
         assert!(!table.is_full_for(60_000) && table.is_full_for(65_533));
         table.clear();
         assert!(!table.has(1, new * 256) && rivals.iter().all(|granule| !table.has(1, granule * 256)));
