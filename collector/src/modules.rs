@@ -12,8 +12,10 @@ use crate::error::Error;
 use crate::jit_dumps::{self, EndedDump, JitDump};
 use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
+use crate::parts_control::PartsControl;
 use crate::perf_maps::{Directory, is_code_of_no_file};
 use crate::proc::{BlockingCalls, Place, open_mapped};
+use crate::request::Request;
 use crate::share::Shares;
 use crate::vdso;
 use fpprof_recording::PackedModule;
@@ -42,9 +44,9 @@ const DELETED_FILES_KEPT: Duration = Duration::from_secs(60);
 /// The files mapped executable by profiled processes.
 #[derive(Debug)]
 pub(crate) struct Modules {
-    files: FxHashMap<FileKey, Option<BuildId>>,
-    /// Deleted files among them, with the time that was seen, and their users.
-    deleted: VecDeque<(Instant, FileKey, u32)>,
+    files: FxHashMap<FileKey, KnownFile>,
+    /// Deleted files among them, with the time that was seen.
+    deleted: VecDeque<(Instant, FileKey)>,
     /// Users of the processes; `None` for processes left out.
     tables: FxHashMap<u32, Option<u32>>,
     dumps: FxHashSet<(u32, FileKey)>,
@@ -56,6 +58,14 @@ pub(crate) struct Modules {
     kernel: KernelSymbols,
     parser: Arc<dyn FileParser>,
     calls: BlockingCalls,
+    parts_control: Option<Arc<PartsControl>>,
+}
+
+/// A file that was mapped, and the user who has it of the limit.
+#[derive(Debug, Clone, Copy)]
+struct KnownFile {
+    build_id: Option<BuildId>,
+    user: u32,
 }
 
 /// What each user has of each limit.
@@ -86,8 +96,9 @@ impl Modules {
     ///
     /// # Errors
     /// If the saver thread cannot be started.
-    pub(crate) fn new(open_files: u64, parser: &Arc<dyn FileParser>, is_taken_in_parts: bool) -> Result<Self, Error> {
-        let renewed_after = is_taken_in_parts.then_some(RENEWED_AFTER);
+    pub(crate) fn new(open_files: u64, request: &Request) -> Result<Self, Error> {
+        let Request { parser, parts_control, .. } = request;
+        let renewed_after = parts_control.is_some().then_some(RENEWED_AFTER);
         let saver = FileSaver::start(Arc::clone(parser), renewed_after).map_err(Error::system("starting a thread"))?;
         Ok(Self {
             files: FxHashMap::default(),
@@ -105,6 +116,7 @@ impl Modules {
             kernel: KernelSymbols::default(),
             parser: Arc::clone(parser),
             calls: BlockingCalls::default(),
+            parts_control: parts_control.clone(),
             saver,
         })
     }
@@ -125,8 +137,8 @@ impl Modules {
         if mmap.identity.inode == 0 || (is_dump(&mmap.path) && self.note_dump(mmap)) {
             return;
         }
-        if let Some(build_id) = self.files.get(&key) {
-            mmap.identity.build_id = mmap.identity.build_id.or(*build_id);
+        if let Some(known) = self.files.get(&key) {
+            mmap.identity.build_id = mmap.identity.build_id.or(known.build_id);
             return;
         }
         self.give_back_done();
@@ -140,7 +152,7 @@ impl Modules {
         if mmap.identity.build_id.is_none() {
             mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(place, &opened.file));
         }
-        self.files.insert(key, mmap.identity.build_id);
+        self.files.insert(key, KnownFile { build_id: mmap.identity.build_id, user: place.user() });
         let opened = opened.filter(|_| self.shares.open.take(place.user(), 1));
         self.saver.send(Job::File(WatchedFile { opened, mmap: mmap.clone(), place }));
     }
@@ -216,7 +228,7 @@ impl Modules {
                 Done::File { identity, user, was_open, is_deleted } => {
                     self.shares.open.give_back(user, u64::from(was_open));
                     if is_deleted {
-                        self.deleted.push_back((Instant::now(), key_of(&identity), user));
+                        self.deleted.push_back((Instant::now(), key_of(&identity)));
                     }
                 }
             }
@@ -224,11 +236,23 @@ impl Modules {
     }
 
     fn forget_deleted(&mut self, now: Instant) {
-        while let Some(&(seen, key, user)) = self.deleted.front()
+        while let Some(&(seen, key)) = self.deleted.front()
             && now.saturating_duration_since(seen) >= DELETED_FILES_KEPT
         {
             self.deleted.pop_front();
-            self.files.remove(&key);
+            self.forget(&key);
+        }
+    }
+
+    /// Forgets the files whose bytes are in no later part of the recording, so that those that are mapped again are recorded
+    /// again. Call it before mappings are noted.
+    pub(crate) fn forget_dropped(&mut self) {
+        let dropped = self.parts_control.as_ref().map(|control| control.take_dropped_files()).unwrap_or_default();
+        dropped.iter().for_each(|identity| self.forget(&key_of(identity)));
+    }
+
+    fn forget(&mut self, key: &FileKey) {
+        if let Some(KnownFile { user, .. }) = self.files.remove(key) {
             self.shares.files.give_back(user, 1);
         }
     }

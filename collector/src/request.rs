@@ -5,11 +5,11 @@ use crate::error::Error;
 use crate::event::EventSpec;
 use crate::note::Note;
 use crate::parse::{FileParser, ParseHere};
+use crate::parts_control::PartsControl;
 use fpprof_recording::model::{CaptureMode, Collector, End, Event, Sampling};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The most bytes of stack that can be copied for one sample without BPF. A whole sample is less than 64 KiB, so at
@@ -57,10 +57,9 @@ pub struct Request {
     /// Write equal samples once with their number, if they are not further apart than this; the recording is also
     /// flushed no more often. Only modes that do not copy each stack have equal samples.
     pub aggregate: Option<Duration>,
-    /// For a recording that is taken in parts: set to true to have it flushed at the next read of the rings, which sets it
-    /// back. It is also flushed by itself, but only each ten seconds, and as it may never end, what it may have of deleted
-    /// files and compiled code is for ten minutes each. `None`: flushed each second.
-    pub flush: Option<Arc<AtomicBool>>,
+    /// For a recording that is taken in parts: it is flushed on request, by itself only each ten seconds, and as it may
+    /// never end, what it may have of deleted files and compiled code is for ten minutes each. `None`: flushed each second.
+    pub parts_control: Option<Arc<PartsControl>>,
     /// How long files that are gone are still copied into the recording after sampling has ended; those left are
     /// counted ([`Note::FilesNotSaved`](crate::Note::FilesNotSaved)). `None`: until all are.
     pub save_limit: Option<Duration>,
@@ -114,7 +113,7 @@ impl Request {
             poll: Duration::from_millis(100),
             encoder_threads: None,
             aggregate: None,
-            flush: None,
+            parts_control: None,
             save_limit: None,
             exclude_self: true,
             worker_pid: None,

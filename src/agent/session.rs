@@ -47,7 +47,7 @@ impl Session {
         let parser = worker::parser(effort.mode)?;
         let (sink, feed) = live::pair(None::<File>);
         let request = Request {
-            flush: Some(feed.flush_flag()),
+            parts_control: Some(feed.control()),
             save_limit: Some(SAVE_LIMIT),
             sampling: Sampling::FrequencyHz(effort.rate),
             mode: effort.mode,

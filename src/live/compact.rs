@@ -27,6 +27,15 @@ impl Write for BlockSink {
     }
 }
 
+/// What is left of a running recording.
+#[derive(Debug)]
+pub(super) struct Compacted {
+    /// A recording without samples, with only the events that later samples can need.
+    pub(super) blocks: Vec<Block>,
+    /// Files whose bytes are no longer in it.
+    pub(super) dropped_files: Vec<FileIdentity>,
+}
+
 /// Rewrites the recording without samples, with only the events that later samples can need.
 ///
 /// Reads the events three times: to find which processes and threads are alive, which files their mappings refer to,
@@ -34,7 +43,7 @@ impl Write for BlockSink {
 ///
 /// # Errors
 /// If the recording cannot be read.
-pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Vec<Block>> {
+pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Compacted> {
     let mut file = memory_file("fpprof-events")?;
     blocks.iter().try_for_each(|(_, block)| file.write_all(block))?;
     let mut recording = Recording::open(BufReader::new(file))?;
@@ -45,12 +54,16 @@ pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Vec<Block>> {
     let mut files = Files::default();
     in_order(&mut recording, |event, n| files.note(event, needed.has(event, n)))?;
     let mut writer = RecordingWriter::new(BlockSink::default(), &meta)?;
-    let mut result = Ok(());
+    let (mut result, mut dropped_files) = (Ok(()), Vec::new());
     in_order(&mut recording, |event, n| {
         let is_needed = match event {
             Sideband::Module(module) => match Compiled::of_path(&module.path) {
                 Some(compiled) => needed.since.contains_key(&compiled.pid()),
-                None => files.has(&module.identity),
+                None => {
+                    let is_needed = files.has(&module.identity);
+                    dropped_files.extend((!is_needed).then_some(module.identity));
+                    is_needed
+                }
             },
             event => needed.has(event, n),
         };
@@ -60,7 +73,7 @@ pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Vec<Block>> {
     })?;
     result?;
     writer.flush()?;
-    Ok(writer.into_inner().0)
+    Ok(Compacted { blocks: writer.into_inner().0, dropped_files })
 }
 
 /// Visits the process events, numbered from 0.

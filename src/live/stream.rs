@@ -1,9 +1,9 @@
 //! A running recording in memory: all process events that still matter, and the samples since the last part.
 
-use super::compact::{Block, without_the_dead};
+use super::compact::{Block, Compacted, without_the_dead};
+use fpprof_collector::PartsControl;
 use fpprof_recording::{BlockKind, block_items, block_kind};
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use std::time::Duration;
 const MAX_SAMPLE_BYTES: usize = 32 << 20;
 /// The most bytes of process events kept after compaction.
 const MAX_EVENT_BYTES: usize = 64 << 20;
-/// Bytes of process events at which they are first compacted; afterwards, whenever they have doubled.
-const COMPACT_AT: usize = 4 << 20;
-/// How long a requested flush is waited for. The recorder reads ten times a second.
-const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+/// Bytes of process events at which they are first compacted; afterwards, whenever they have grown by half. Until
+/// then, each part has those of ended processes, too.
+const COMPACT_AT: usize = 1 << 20;
+/// How long a requested flush is waited for. The recorder of the agent reads once a second.
+const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 
 /// The collector's end: keeps blocks for the next part, and copies them to a file if there is one.
 #[derive(Debug)]
@@ -31,8 +32,7 @@ pub(crate) struct Feed(Arc<Shared>);
 struct Shared {
     blocks: Mutex<Blocks>,
     changed: Condvar,
-    /// Set to request a flush.
-    flush: Arc<AtomicBool>,
+    control: Arc<PartsControl>,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +50,8 @@ struct Blocks {
     balance: Option<Vec<u8>>,
     /// Number of blocks in `kept` that the last balance counts; later ones are counted by a later balance.
     n_counted: usize,
+    /// Number of the first blocks in `kept` that a part has had: process events.
+    n_taken: usize,
     has_new_balance: bool,
     is_ready: bool,
     is_over: bool,
@@ -139,13 +141,13 @@ impl<W> Drop for Sink<W> {
 impl Feed {
     /// Takes what the last balance counts and no part has had; `None` before the first balance.
     pub(crate) fn take(&self) -> Option<Part> {
-        let mut blocks = self.0.lock();
-        blocks.balance.is_some().then(|| blocks.take())
+        let blocks = self.0.lock();
+        blocks.balance.is_some().then(|| self.take_from(blocks))
     }
 
-    /// What the recorder's request must have as `flush` for [`Self::take_flushed`].
-    pub(crate) fn flush_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0.flush)
+    /// What the recorder's request must have as `parts_control` for [`Self::take_flushed`].
+    pub(crate) fn control(&self) -> Arc<PartsControl> {
+        Arc::clone(&self.0.control)
     }
 
     /// Like [`Self::take`], after a flush: of what was recorded until now. If the recorder does not flush in time, what it
@@ -153,12 +155,12 @@ impl Feed {
     pub(crate) fn take_flushed(&self) -> Option<Part> {
         let mut blocks = self.0.lock();
         blocks.is_ready = blocks.is_over;
-        self.0.flush.store(true, Ordering::Release);
+        self.0.control.request_flush();
         // Before the first balance, samples alone are a flush, too.
         let is_due = |blocks: &mut Blocks| !blocks.is_ready || (blocks.balance.is_none() && !blocks.is_over);
         let waited = self.0.changed.wait_timeout_while(blocks, FLUSH_LIMIT, is_due);
-        let mut blocks = waited.unwrap_or_else(PoisonError::into_inner).0;
-        blocks.balance.is_some().then(|| blocks.take())
+        let blocks = waited.unwrap_or_else(PoisonError::into_inner).0;
+        blocks.balance.is_some().then(|| self.take_from(blocks))
     }
 
     /// Whether a part should be taken soon: more than half of the room for samples is used, or there are more process
@@ -176,8 +178,29 @@ impl Feed {
 
     /// Waits for the next flush and takes a part; `None` at the end.
     pub(crate) fn next(&self) -> Option<Part> {
-        let mut blocks = self.ready();
-        (!blocks.is_over).then(|| blocks.take())
+        let blocks = self.ready();
+        (!blocks.is_over).then(|| self.take_from(blocks))
+    }
+
+    /// Takes a part; then, if there are many events, removes those that no later part needs.
+    fn take_from(&self, mut blocks: MutexGuard<'_, Blocks>) -> Part {
+        let part = blocks.take();
+        if blocks.event_bytes > blocks.compact_at.max(COMPACT_AT) && blocks.n_taken > 0 {
+            let taken = blocks.taken().to_vec();
+            // It takes a while, and the recorder must not wait for it.
+            drop(blocks);
+            let compacted = without_the_dead(&taken);
+            let mut blocks = self.0.lock();
+            let is_same = |((_, now), (_, then)): (&Block, &Block)| Arc::ptr_eq(now, then);
+            if blocks.taken().len() == taken.len() && blocks.taken().iter().zip(&taken).all(is_same) {
+                // Events that cannot be read are kept, up to the limit.
+                let Compacted { blocks: needed, dropped_files } =
+                    compacted.unwrap_or(Compacted { blocks: taken, dropped_files: Vec::new() });
+                blocks.replace_taken(needed);
+                self.0.control.forget(dropped_files);
+            }
+        }
+        part
     }
 
     fn ready(&self) -> MutexGuard<'_, Blocks> {
@@ -240,11 +263,7 @@ impl Blocks {
             meta.into_iter().flat_map(|meta| meta.iter()).chain(self.balance.iter().flatten()).copied().collect();
         let rest = self.kept.split_off(n_counted);
         self.kept.retain(|(kind, _)| !is_sample(*kind));
-        if self.event_bytes > self.compact_at.max(COMPACT_AT) {
-            // No sample after the balance belongs to a process that ended before it.
-            self.compact();
-            self.compact_at = 2 * bytes_of(&self.kept, BlockKind::Sideband);
-        }
+        self.n_taken = self.kept.len();
         self.kept.extend(rest);
         self.sample_bytes = bytes_of(&self.kept, BlockKind::Samples);
         self.event_bytes = bytes_of(&self.kept, BlockKind::Sideband);
@@ -252,17 +271,27 @@ impl Blocks {
         Part { blocks, left_out: left_out.blocks, samples, samples_left_out: left_out.samples, balance }
     }
 
-    /// Removes the events of processes and threads that have ended.
-    fn compact(&mut self) {
-        // Events that cannot be read are kept, up to the limit.
-        if let Ok(compacted) = without_the_dead(&self.kept) {
-            self.kept = compacted;
-        }
-        while bytes_of(&self.kept, BlockKind::Sideband) > MAX_EVENT_BYTES {
-            let Some(oldest) = self.kept.iter().position(|(kind, _)| *kind == BlockKind::Sideband) else { break };
-            self.kept.remove(oldest);
+    /// The events that a part has had. No later sample belongs to a process that ended before the last of them.
+    fn taken(&self) -> &[Block] {
+        self.kept.get(..self.n_taken).unwrap_or_default()
+    }
+
+    /// Replaces the events that a part has had by those of them that are still needed.
+    fn replace_taken(&mut self, mut needed: Vec<Block>) {
+        while bytes_of(&needed, BlockKind::Sideband) > MAX_EVENT_BYTES {
+            let Some(oldest) = needed.iter().position(|(kind, _)| *kind == BlockKind::Sideband) else { break };
+            needed.remove(oldest);
             self.left_out.blocks += 1;
         }
+        self.compact_at = bytes_of(&needed, BlockKind::Sideband) * 3 / 2;
+        let n_needed = needed.len();
+        let n_taken = std::mem::replace(&mut self.n_taken, n_needed);
+        // Balances that were written meanwhile count the blocks after these.
+        if let Some(n_later) = self.n_counted.checked_sub(n_taken) {
+            self.n_counted = n_later + n_needed;
+        }
+        drop(self.kept.splice(..n_taken, needed));
+        self.event_bytes = bytes_of(&self.kept, BlockKind::Sideband);
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::parse::ParseHere;
 use crate::perf_maps::own_uid;
 use crate::proc::parse_maps;
+use crate::request::Target;
 use crate::test_support::{code, identity};
 use fpprof_recording::model::{FileIdentity, ModuleBytes};
 use std::fs::Permissions;
@@ -11,8 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 fn modules(open_files: u64) -> Modules {
-    let parser: Arc<dyn FileParser> = Arc::new(ParseHere);
-    Modules::new(open_files, &parser, false).unwrap()
+    Modules::new(open_files, &Request::new(Target::System)).unwrap()
 }
 
 /// A code mapping of the file in this process.
@@ -92,6 +92,41 @@ fn deleted_files_make_room() {
     modules.forget_deleted(Instant::now() + DELETED_FILES_KEPT);
     assert!(modules.files.is_empty() && modules.deleted.is_empty());
     assert_eq!(modules.shares.files.left(own_uid()), MAX_FILES / 2);
+}
+
+/// Check that a file that is not at its path is saved once, and again if its bytes were dropped before it is mapped again.
+#[test]
+fn dropped_files_are_saved_again() {
+    let control = Arc::new(PartsControl::default());
+    let request = Request { parts_control: Some(Arc::clone(&control)), ..Request::new(Target::System) };
+    let mut modules = Modules::new(8, &request).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (path, elsewhere) = (dir.path().join("program"), dir.path().join("moved"));
+    std::fs::copy("/bin/true", &path).unwrap();
+    let mapping = code(std::process::id(), path.to_str().unwrap().as_bytes(), identity(&path));
+    let room = modules.shares.files.left(own_uid());
+    let map = |modules: &mut Modules| {
+        let mut mmap = mapping.clone();
+        modules.forget_dropped();
+        modules.note(&mut mmap);
+        assert!(mmap.identity.build_id.is_some());
+        mmap.identity
+    };
+    for _ in 0..2 {
+        let file = map(&mut modules);
+        std::fs::rename(&path, &elsewhere).unwrap();
+        while modules.ready().is_empty() {
+            modules.look();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::fs::rename(&elsewhere, &path).unwrap();
+        map(&mut modules);
+        assert_eq!((modules.files.len(), modules.shares.files.left(own_uid())), (1, room - 1));
+        control.forget(vec![file, file]);
+    }
+    modules.forget_dropped();
+    assert_eq!((modules.files.len(), modules.shares.files.left(own_uid())), (0, room));
+    assert_eq!(modules.finish(None, |_| panic!("saved a third time")), Omitted::default());
 }
 
 /// Check that of many files the deleted one is saved after some looks, and all deleted ones at the end.

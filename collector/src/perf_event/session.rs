@@ -73,7 +73,7 @@ pub(crate) fn record<W: Write>(
         reader: Reader::new(
             writer,
             events,
-            Modules::new(open_files.limit(), &request.parser, request.flush.is_some())?,
+            Modules::new(open_files.limit(), request)?,
             Groups::new(request),
             options(request, &plan),
         ),

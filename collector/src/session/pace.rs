@@ -2,7 +2,6 @@
 
 use crate::request::Request;
 use fpprof_recording::model::Sampling;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Written data is flushed after this time, and at the latest one read after it: a recorder that reads ten times a
@@ -14,8 +13,8 @@ const FLUSH_UNREQUESTED: Duration = Duration::from_secs(10);
 
 /// Whether written data must be flushed: on request, or after the time over which equal samples are written once.
 pub(crate) fn must_flush(request: &Request, since_flush: Duration) -> bool {
-    let is_requested = request.flush.as_ref().is_some_and(|flush| flush.swap(false, Ordering::AcqRel));
-    let usual = if request.flush.is_some() { FLUSH_UNREQUESTED } else { FLUSH };
+    let is_requested = request.parts_control.as_ref().is_some_and(|control| control.take_flush_request());
+    let usual = if request.parts_control.is_some() { FLUSH_UNREQUESTED } else { FLUSH };
     is_requested || since_flush >= request.aggregate.map_or(usual, |apart| apart.max(usual))
 }
 

@@ -91,7 +91,7 @@ impl Loaded<'_> {
             sideband: self.sideband,
             rings: Rings::new(self.memory, &plan.config),
             tracker: Tracker::new(running.follows_all()),
-            modules: Modules::new(self.open_files.limit(), &request.parser, request.flush.is_some())?,
+            modules: Modules::new(self.open_files.limit(), request)?,
             stack_hints: self.stack_hints,
             rule_loader: rule_loader(request, plan.config.n_rule_sets, &programs)?,
             jit_processes: jit_processes(request, &programs)?,

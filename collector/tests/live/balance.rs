@@ -1,7 +1,7 @@
 //! Accounting for every tick.
 
 use crate::support::{Taken, assert_balanced, build, directory, run, take, take_with};
-use fpprof_collector::{Note, Request, StopFlag, TargetStatus, Update, record};
+use fpprof_collector::{Note, PartsControl, Request, StopFlag, TargetStatus, Update, record};
 use fpprof_recording::model::{CaptureMode, EndReason, LossCause, Sample, Sampling};
 use fpprof_recording::{Recording, Tally, balance};
 use std::cell::RefCell;
@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -217,8 +216,9 @@ fn samples_encoded_by_threads_balance() {
 fn recordings_are_flushed_on_request() {
     let directory = directory();
     let program = build("pattern", &[], directory.path());
-    let flush = Arc::new(AtomicBool::new(false));
-    let request = Request { flush: Some(Arc::clone(&flush)), ..run(&program, &["60000"], CaptureMode::Fp) };
+    let control = Arc::new(PartsControl::default());
+    let of_program = run(&program, &["60000"], CaptureMode::Fp);
+    let request = Request { parts_control: Some(Arc::clone(&control)), ..of_program };
     let stop = StopFlag::new().expect("a flag");
     let sink = Shared::default();
     let (mut requested, mut cut) = (None, Vec::new());
@@ -226,8 +226,8 @@ fn recordings_are_flushed_on_request() {
         let Update::Progress(progress) = update else { return };
         if requested.is_none() && progress.samples >= 200 {
             requested = Some(progress.samples);
-            flush.store(true, Ordering::Release);
-        } else if requested.is_some() && !flush.load(Ordering::Acquire) && cut.is_empty() {
+            control.request_flush();
+        } else if requested.is_some() && !control.is_flush_requested() && cut.is_empty() {
             cut.clone_from(&sink.0.borrow());
             stop.stop(libc::SIGINT);
         }

@@ -122,10 +122,14 @@ fn parts_end_with_a_balance() {
     writer.sideband(&mmap(1, 4096)).expect("an event");
     // Enough events to trigger compaction, of a process that then ends.
     let Sideband::Mmap(mapping) = mmap(2, 4096) else { panic!("a mapping") };
-    for _ in 0..2 * COMPACT_AT / 4000 {
+    let n_events = 2 * COMPACT_AT / 4000;
+    for _ in 0..n_events {
         let path = std::iter::repeat_with(|| fastrand::u8(1..)).take(4000).collect();
         writer.sideband(&Sideband::Mmap(Mmap { path, ..mapping.clone() })).expect("an event");
     }
+    let file = FileIdentity { inode: 7, ..FileIdentity::default() };
+    let module = ModuleBytes { path: b"/gone".to_vec(), identity: file, bytes: vec![1] };
+    writer.sideband(&Sideband::Module(module)).expect("an event");
     writer.sideband(&exit(2)).expect("an event");
     let mut write = |n: u64, recorded: Option<u64>| {
         for _ in 0..n {
@@ -150,8 +154,9 @@ fn parts_end_with_a_balance() {
     let part = feed.take().expect("a balance");
     assert_eq!((part.samples, recorded(&part)), (3, Some(3)));
     let (events, samples) = opened(part);
-    assert!(events.len() > 2000 && samples == 3, "{}", events.len());
+    assert!(events.len() > n_events && samples == 3, "{}", events.len());
     assert!(feed.0.lock().event_bytes < 1000);
+    assert_eq!(feed.control().take_dropped_files(), [file]);
     // No new balance: the samples after the last one wait.
     assert_eq!(opened(feed.take().expect("a balance")).1, 0);
     write(1, Some(6));
@@ -174,12 +179,12 @@ fn parts_are_flushed_on_request() {
         writer.checkpoint(&checkpoint).expect("a checkpoint");
         writer.flush().expect("a flush");
     };
-    let flag = feed.flush_flag();
+    let control = feed.control();
     // Also the first time, when there is no balance yet.
     for recorded in 1..=3 {
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| feed.take_flushed().expect("a balance").samples);
-            while !flag.swap(false, Ordering::AcqRel) {
+            while !control.take_flush_request() {
                 std::thread::yield_now();
             }
             write(recorded);
@@ -187,7 +192,7 @@ fn parts_are_flushed_on_request() {
         });
     }
     assert_eq!(feed.take_flushed().expect("a balance").samples, 0);
-    assert!(flag.load(Ordering::Acquire), "a flush was requested");
+    assert!(control.is_flush_requested(), "a flush was requested");
 }
 
 /// Check that samples beyond the limit are left out and counted.
@@ -207,8 +212,15 @@ fn memory_is_bounded() {
     assert_eq!((second.left_out, second.into_bytes().len()), (5, fits * samples.len()));
 }
 
-/// Check that the bytes of a file are removed with the last process that maps it, even if they come later, and that
-/// those without an inode stay.
+/// The events that are left of these blocks, and the files whose bytes are not.
+fn needed_of(blocks: &[Block]) -> (Vec<Sideband>, Vec<FileIdentity>) {
+    let Compacted { blocks, dropped_files } = without_the_dead(blocks).expect("it can be read");
+    let (left, _) = opened(Part { blocks: blocks.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
+    (left, dropped_files)
+}
+
+/// Check that the bytes of a file are removed with the last process that maps it, even if they come later, that this is
+/// told, and that those without an inode stay.
 #[test]
 fn bytes_of_files_go_with_their_processes() {
     let mapped = |pid, inode| {
@@ -232,9 +244,9 @@ fn bytes_of_files_go_with_their_processes() {
             .chain([&module(9), &table(3), &table(4)])
             .for_each(|event| writer.sideband(event).expect("an event"))
     });
-    let kept = without_the_dead(&blocks).expect("it can be read");
-    let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
+    let (left, dropped_files) = needed_of(&blocks);
     assert_eq!(left, [module(0), module(8), mapped(4, 8), table(4)]);
+    assert_eq!(dropped_files.iter().map(|identity| identity.inode).collect::<Vec<_>>(), [7, 9]);
 }
 
 /// Check that a process whose first thread has exited is kept while another one lives, executes a program or maps
@@ -257,8 +269,7 @@ fn first_threads_may_end_first() {
         thread_exit(8, 81),
     ];
     let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
-    let kept = without_the_dead(&blocks).expect("it can be read");
-    let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
+    let (left, _) = needed_of(&blocks);
     // Process 6 has executed a program, whose mappings come later.
     assert_eq!(left, [&events[..3], &events[5..9]].concat());
 }
@@ -291,8 +302,7 @@ fn the_dead_are_forgotten() {
         thread_exit(1, 12),
     ];
     let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
-    let kept = without_the_dead(&blocks).expect("it can be read");
-    let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
+    let (left, _) = needed_of(&blocks);
     // Of the threads, only the living one, which reuses the tid of one that has exited.
     let expected = [&events[7..16], &[thread(1, 11)]].concat();
     assert_eq!(left, expected);
