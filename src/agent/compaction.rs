@@ -125,7 +125,9 @@ impl Compaction {
                 Ok(day) => self.give_back(&path, &self.store.join(day), |name| self.is_own(name)),
                 Err(_) => Ok(()),
             };
-            if let Err(error) = given_back.and_then(|()| std::fs::remove_dir_all(&path)) {
+            let removed = given_back.and_then(|()| std::fs::remove_dir_all(&path));
+            // Somebody else may have removed it.
+            if let Some(error) = removed.err().filter(|error| error.kind() != io::ErrorKind::NotFound) {
                 failed.get_or_insert(anyhow::Error::new(error).context(path.display().to_string()));
                 self.replaced.push((path, since));
             }

@@ -180,7 +180,8 @@ impl IntervalWriter {
                     } else {
                         discarded.insert("not_written", readable);
                     }
-                    stored.requests = requests;
+                    // In a bucket's, hostile files that took over the process could name any object.
+                    stored.requests = if options.sent == Sent::Tables { Vec::new() } else { requests };
                     stored.requests.extend(self.object(options, Table::Stacks, start_unix_us, readable, &table));
                 }
                 Err(error) => {

@@ -165,6 +165,8 @@ pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()
     if written.is_err() {
         let _ = std::fs::remove_file(&partial);
     }
+    // So that it has its name even after a power loss. Not every file system can do this.
+    let _ = File::open(dir).and_then(|dir| dir.sync_all());
     written
 }
 
