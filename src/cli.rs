@@ -73,5 +73,5 @@ pub(crate) fn command() -> clap::Command {
         }
     }
     help.push_str(&format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}"));
-    command.help_template(help).after_help("Run `fpprof help COMMAND` for the options of a command.")
+    command.help_template(help).after_help("Run `fpprof COMMAND --help` for the options of a command.")
 }

@@ -5,7 +5,7 @@ use crate::exit::Usage;
 use crate::output::print_message;
 use crate::unwinding::Unwinding;
 use crate::worker::{Files, Modules, open_input};
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use fpprof_analysis::filter::{Filter, TimeRange};
 use fpprof_analysis::modules::Resolver;
 use fpprof_analysis::strategy::Strategy;
@@ -15,7 +15,7 @@ use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -234,7 +234,16 @@ impl Source {
             debuginfod::check()?;
         }
         let context = || self.file.display().to_string();
-        let file = open_input(&self.file).with_context(context)?;
+        let file =
+            open_input(&self.file).map_err(|error| match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+                Some(io::ErrorKind::NotFound) => {
+                    anyhow!(
+                        "{}: no such recording; make one with `fpprof record -- COMMAND`, or pass its name",
+                        context()
+                    )
+                }
+                _ => error.context(context()),
+            })?;
         Recording::open(BufReader::new(file)).with_context(context)
     }
 }

@@ -94,7 +94,8 @@ pub(crate) fn profile(source: &Source, rows: &Rows, strategy: Option<Strategy>) 
     for why in unread {
         print_message(&format!("warning  {why}: samples are missing"));
     }
-    let profile = profile.with_context(|| format!("{}: no samples match", path.display()))?;
+    let profile = profile
+        .with_context(|| format!("{}: no samples match; widen --from and --to, or remove a --where", path.display()))?;
     print_message(&format!("fpprof: {}", summary(&profile)));
     Ok(profile)
 }

@@ -6,7 +6,7 @@ use crate::output::print_message;
 use crate::worker::{self, Files};
 use std::path::PathBuf;
 
-/// Profile the machine day and night, into a store of Parquet files
+/// Profile the machine continuously, into a store of Parquet files
 ///
 /// Samples all processes at a low rate, unwinds in memory, and writes a table of stacks and one of counters for each interval.
 /// No stack bytes reach the disk. Any engine that reads Parquet can query the store; profiles can be sent to an OpenTelemetry
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   fpprof agent --config /etc/fpprof/agent.toml
   fpprof agent --config agent.toml --check
-  duckdb -c \"SELECT process, sum(samples) FROM '/var/lib/fpprof/stacks/*/*.parquet' WHERE strategy = 'cfi' GROUP BY ALL\"")]
+  duckdb -c \"SELECT process, sum(samples) FROM '/var/lib/fpprof/stacks/*/*.parquet' WHERE strategy <> 'fp' GROUP BY ALL\"")]
 pub(crate) struct Args {
     /// Configuration, TOML; every key has a default
     ///

@@ -11,7 +11,7 @@ use std::process::Command;
 
 const PROGRAM: &str = "fpprof-query";
 
-/// Ask a store questions in SQL; wants the program fpprof-query
+/// Query a store in SQL; needs the program fpprof-query
 ///
 /// The package fpprof-query has that program, and `./dev query` builds it. `fpprof query --help` has its options and examples.
 #[derive(Debug, clap::Args)]

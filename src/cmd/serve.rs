@@ -58,7 +58,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let access = args.access.read(&args.listen)?;
     if !path.exists() {
-        bail!("{}: not found; `fpprof agent` makes a store, and a recording can be shown, too", path.display());
+        bail!(
+            "{}: not found; pass a recording, or the directory of a store, which `fpprof agent` and `fpprof record --live` write",
+            path.display()
+        );
     }
     let files = if path.is_dir() { serve::Files::store(path).map(Some) } else { one(path) };
     match files.with_context(|| path.display().to_string())? {

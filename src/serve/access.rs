@@ -79,7 +79,7 @@ fn read(what: &str, path: &Path, forbidden: u32, max: u64) -> anyhow::Result<Vec
     let mode = file.metadata().with_context(|| what.to_owned())?.permissions().mode() & 0o777;
     ensure!(
         mode & forbidden == 0,
-        "{what}: users who must not know it have access to it (mode {mode:04o}): change that by `chmod {:04o} {}`",
+        "{what}: other users have access to it (mode {mode:04o}); run `chmod {:04o} {}`",
         mode & !forbidden,
         path.display()
     );

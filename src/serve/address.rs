@@ -102,7 +102,7 @@ impl Drop for Bound {
 fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         let is_left = metadata.file_type().is_socket() && UnixStream::connect(path).is_err();
-        ensure!(is_left, "it exists already");
+        ensure!(is_left, "it exists already: remove it, or choose another path");
         std::fs::remove_file(path)?;
     }
     let before = umask(Mode::from_raw_mode(0o177));

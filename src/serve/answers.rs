@@ -30,7 +30,7 @@ pub(super) enum Failure {
     #[error("{0}")]
     Parameter(String),
     /// No such query.
-    #[error("no such question; expected one of facets, flamegraph, functions, compare, quality and cost")]
+    #[error("no such endpoint; expected /api/ with facets, flamegraph, functions, compare, quality or cost")]
     Unknown,
     /// The query would take too much time or memory.
     #[error("{0}")]

@@ -181,7 +181,7 @@ async fn ask(State(server): State<Arc<Server>>, Path(question): Path<String>, Ra
     let query = query.unwrap_or_default();
     let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let Ok(_place) = server.places.try_acquire() else {
-        return failed(StatusCode::SERVICE_UNAVAILABLE, "too many questions at a time: try again");
+        return failed(StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time; try again");
     };
     // The semaphore is never closed.
     let turn = Arc::clone(&server.turn).acquire_owned().await;

@@ -67,7 +67,9 @@ pub(super) fn launch(command: &[OsString], is_stdout_ours: bool) -> anyhow::Resu
     let pid = Pid::from_raw(i32::try_from(child.id()).context("the process id")?);
     match wait(pid)? {
         WaitStatus::Stopped(_, Signal::SIGSTOP) => {}
-        _ => anyhow::bail!("cannot trace the command; ptrace may be forbidden here"),
+        _ => anyhow::bail!(
+            "cannot trace the command: check kernel.yama.ptrace_scope (3 forbids it), and the seccomp profile of a container"
+        ),
     }
     ptrace::setoptions(pid, FOLLOWED).context("following threads")?;
     ptrace::cont(pid, None).context("starting the command")?;

@@ -196,18 +196,12 @@ fn bad_files_are_refused() {
     refused(&[TOKEN_FILE], "more than 4096 bytes");
     for (mode, better) in [(0o640, "0600"), (0o604, "0600"), (0o620, "0600"), (0o444, "0400")] {
         files.write("token", TOKEN, mode);
-        refused(
-            &[TOKEN_FILE],
-            &format!("(mode {mode:04o}): change that by `chmod {better} {}", files.path("token").display()),
-        );
+        refused(&[TOKEN_FILE], &format!("(mode {mode:04o}); run `chmod {better} {}", files.path("token").display()));
     }
     refused(&[("--token-file", "none")], "No such file");
     for (mode, better) in [(0o644, "0640"), (0o660, "0640"), (0o602, "0600")] {
         files.write("key", &pem, mode);
-        refused(
-            &[CERT, KEY],
-            &format!("(mode {mode:04o}): change that by `chmod {better} {}", files.path("key").display()),
-        );
+        refused(&[CERT, KEY], &format!("(mode {mode:04o}); run `chmod {better} {}", files.path("key").display()));
     }
     let other = KeyPair::generate().expect("a key").serialize_pem();
     for (text, words) in [

@@ -69,7 +69,7 @@ pub enum StrategyError {
         here: &'static str,
     },
     /// This build does not include it.
-    #[error("strategy {strategy} is not in this build of fpprof (cargo feature `{feature}`)")]
+    #[error("strategy {strategy} is not in this build of fpprof: install it from source with `--features {feature}`")]
     NotBuilt {
         /// The strategy.
         strategy: Strategy,

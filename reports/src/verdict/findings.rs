@@ -9,15 +9,15 @@ use fpprof_analysis::accuracy::Relation;
 /// The most functions named after which chains break.
 const MAX_CULPRITS: usize = 3;
 /// To what a share applies, by the rule.
-const EVERYWHERE: &str = "overall and in every process with 100 or more samples";
+const EVERYWHERE: &str = "overall and in every process with at least 100 samples and 1 % of all samples";
 
 /// The rule in words.
 pub(crate) const RULE: &str = "Stacks are good enough if at least 99 % reach their root, overall and in every \
     process with at least 100 samples and 1 % of all samples. At least 99 % of frame-pointer stacks must also have \
     every frame of the reference, and no wrong one. The verdict is the cheapest choice that is good enough: frame \
     pointers, or else the smallest chunk of copied stack. The reference is unwinding by call frame information, \
-    of all that was copied or in the kernel; in JIT-compiled code, which has no call frame information, it follows \
-    frame pointers. \
+    of all that was copied or in the kernel; in JIT-compiled code without the call frame information of a jitdump, it \
+    follows frame pointers. \
     There is no verdict and no chunk size if more than 1 % of the reference's stacks do not reach their root, if a \
     return address does not follow a call in more than 1 %, or if another unwinder finds other frames in more than 1 \
     %.";

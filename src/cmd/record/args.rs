@@ -173,7 +173,7 @@ pub(crate) struct Args {
         value_parser = values::aggregated, help_heading = OUTPUT
     )]
     aggregate: Option<Duration>,
-    /// Size of each CPU's ring buffer
+    /// Size of each CPU's ring buffer [default: 8M to 64M by the size of chunks, less on machines with many CPUs]
     #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size, help_heading = SAMPLING)]
     ring_size: Option<u64>,
     /// Record all stack words; by default, words that are not addresses are zeroed, as they can hold secrets

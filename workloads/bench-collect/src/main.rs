@@ -49,7 +49,7 @@ enum Command {
     Collect(Box<CollectArgs>),
     /// What profilers take from a program that computes; no other may run; writes overhead.json and overhead.md
     Overhead(overhead::Args),
-    /// What profiling day and night costs; writes agent.md
+    /// What continuous profiling costs; writes agent.md
     Agent(agent::Args),
     /// How soon walks in the kernel have their rules, and at which cost; writes rules.md
     Rules(rules::Args),
