@@ -15,7 +15,7 @@
 //! # Sources
 //! renameat2(2) on `RENAME_EXCHANGE`.
 
-use super::store::{Store, make_dir, own_dir, write_new};
+use super::store::{Store, make_dir, own_dir, sync_dir, write_new};
 use crate::tables::{HOUR_US, Table, file_of_range, range_of};
 use anyhow::Context as _;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -277,7 +277,7 @@ impl Compaction {
         // By which retention judges its age.
         let modified = job.sources.iter().map(|file| file.modified).max().unwrap_or(SystemTime::UNIX_EPOCH);
         File::options().write(true).open(&path)?.set_modified(modified)?;
-        File::open(built)?.sync_all()
+        sync_dir(built)
     }
 
     /// Exchanges it for the day, unless files have come or gone meanwhile.
@@ -293,7 +293,7 @@ impl Compaction {
     fn settle(&self, job: &Job, built: &Path) -> io::Result<()> {
         let day = self.store.join(&job.day);
         for parent in [day.parent(), built.parent()].into_iter().flatten() {
-            File::open(parent)?.sync_all()?;
+            sync_dir(parent)?;
         }
         let known = job.names();
         self.give_back(built, &day, |name| known.contains(name))

@@ -180,7 +180,8 @@ impl IntervalWriter {
                     } else {
                         discarded.insert("not_written", readable);
                     }
-                    // In a bucket's, hostile files that took over the process could name any object.
+                    // A bucket gets the table alone: a request names its object, and hostile files may have taken over the
+                    // process.
                     stored.requests = if options.sent == Sent::Tables { Vec::new() } else { requests };
                     stored.requests.extend(self.object(options, Table::Stacks, start_unix_us, readable, &table));
                 }

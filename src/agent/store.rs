@@ -161,13 +161,23 @@ pub(super) fn make_dir(path: &Path) -> std::io::Result<()> {
 /// If it cannot be written; no partial file is left.
 pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let partial = dir.join(format!("{name}{PARTIAL}"));
-    let written = write_new(&partial, bytes).and_then(|()| std::fs::rename(&partial, dir.join(name)));
+    let path = dir.join(name);
+    let written = write_new(&partial, bytes).and_then(|()| std::fs::rename(&partial, &path));
     if written.is_err() {
         let _ = std::fs::remove_file(&partial);
     }
-    // So that it has its name even after a power loss. Not every file system can do this.
-    let _ = File::open(dir).and_then(|dir| dir.sync_all());
-    written
+    written?;
+    // What is reported as failed must not be there.
+    sync_dir(dir).inspect_err(|_| _ = std::fs::remove_file(path))
+}
+
+/// Makes the names in a directory last through a power loss, if its file system can.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    match File::open(dir)?.sync_all() {
+        // See fsync(2).
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
 }
 
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
