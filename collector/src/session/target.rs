@@ -185,3 +185,20 @@ fn explain(error: ChildError, command: &Command) -> Error {
         ChildError::Exec(source) => Error::CommandNotExecutable { path: command.program.clone(), source },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a control group has ended when its directory is gone, or is that of another group.
+    #[test]
+    fn a_group_ends_with_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = fs::metadata(dir.path()).unwrap().ino();
+        let path = dir.path().to_path_buf();
+        let has_ended = |id| Running::Cgroup(Cgroup { path: path.clone(), id, subsystem: None }).has_ended().unwrap();
+        assert_eq!([own, own + 1].map(has_ended), [false, true]);
+        dir.close().unwrap();
+        assert!(has_ended(own));
+    }
+}
