@@ -30,7 +30,7 @@ pub(super) enum Failure {
     #[error("{0}")]
     Parameter(String),
     /// No such query.
-    #[error("no such endpoint; expected /api/ with facets, flamegraph, functions, compare, quality or cost")]
+    #[error("no such endpoint; /api/ has facets, flamegraph, functions, compare, quality and cost")]
     Unknown,
     /// The query would take too much time or memory.
     #[error("{0}")]

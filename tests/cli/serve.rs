@@ -122,7 +122,7 @@ fn wrong_requests_are_refused() {
         ("flamegraph?hots=a", 400, "hots: no such parameter"),
         ("flamegraph?strategy=fp&strategy=cfi", 400, "strategy: expected one"),
         ("compare?before.event=x", 400, "before.event: both sides"),
-        ("nothing", 404, "expected /api/ with facets"),
+        ("nothing", 404, "no such endpoint; /api/ has facets"),
     ] {
         let (got, answer) = serving.ask(question);
         assert!(
