@@ -1,6 +1,6 @@
 //! The control groups of sampled processes, and what is kept of their environments.
 
-use crate::proc::{cgroup_of, environment_of, is_of_user};
+use crate::proc::{MemoryReads, cgroup_of, environment_of, is_of_user};
 use crate::request::Request;
 use fpprof_recording::model::{Cgroup, Fork, Sample, Sideband};
 use rustc_hash::FxHashMap;
@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 /// counts as in its parent's group. The environment is read at the same moments.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
+    memory: MemoryReads,
     /// Names of the environment variables that are kept.
     names: Vec<String>,
     /// The only user whose processes' environments may be read.
@@ -29,8 +30,8 @@ pub(crate) struct Groups {
 const MAX_PARENTS: usize = 32;
 
 impl Groups {
-    pub(crate) fn new(request: &Request) -> Self {
-        Self { names: request.environment.clone(), only_user: request.only_user, ..Self::default() }
+    pub(crate) fn new(request: &Request, memory: MemoryReads) -> Self {
+        Self { memory, names: request.environment.clone(), only_user: request.only_user, ..Self::default() }
     }
 
     /// Notes an event of a profiled process.
@@ -79,7 +80,8 @@ impl Groups {
         let may_read = self.only_user.is_none_or(|user| is_of_user(pid, user) == Some(true));
         let names = if may_read { self.names.as_slice() } else { &[] };
         // Without an event, it has those of its parent.
-        Some(Sideband::Cgroup(Cgroup { time_ns, pid, path, environment: environment_of(pid, tid, names)? }))
+        let environment = environment_of(&self.memory, pid, tid, names)?;
+        Some(Sideband::Cgroup(Cgroup { time_ns, pid, path, environment }))
     }
 
     /// Forgets processes that no longer exist: call it after each pass over the samples.

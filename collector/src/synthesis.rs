@@ -2,7 +2,8 @@
 
 use crate::note::Note;
 use crate::proc::{
-    MapsEntry, cgroup_of, effective_uid, is_kernel_thread, parse_maps, start_ticks, thread_comm, thread_runs, threads,
+    MapsEntry, MemoryReads, cgroup_of, effective_uid, is_kernel_thread, parse_maps, start_ticks, thread_comm,
+    thread_runs, threads,
 };
 use crate::share::Credit;
 use crate::sideband::{Known, RunningThreads, Seen, Tracker};
@@ -50,7 +51,7 @@ impl Existing {
             if reader.followed().0.known_of(pid) != Known::Nothing {
                 continue;
             }
-            if let Ok(description) = synthesize(pid, time_ns) {
+            if let Ok(description) = synthesize(pid, time_ns, &reader.followed().1.memory) {
                 description.write_to(reader, pid);
             } else {
                 let seen = undescribed(pid);
@@ -103,6 +104,7 @@ impl Due {
 /// Describing one user's processes again takes at most a fraction of the time, one part in [`SHARE`].
 #[derive(Debug)]
 pub(crate) struct Resync {
+    memory: MemoryReads,
     n_lost: u64,
     /// Processes described since the last loss; `None` before the first.
     described: Option<FxHashSet<u32>>,
@@ -125,15 +127,13 @@ const AGAIN_NS: u64 = 100_000_000;
 /// user.
 const EVENT_NS: u64 = 10_000;
 
-impl Default for Resync {
-    fn default() -> Self {
+impl Resync {
+    pub(crate) fn new(memory: MemoryReads) -> Self {
         let credit = Credit::new(AT_ONCE_NS, SHARE);
         let (tried, again) = Default::default();
-        Self { n_lost: 0, described: None, tried, again, credit, n_unclear: 0 }
+        Self { memory, n_lost: 0, described: None, tried, again, credit, n_unclear: 0 }
     }
-}
 
-impl Resync {
     /// Notes the number of events lost so far. Call it once for each read of the samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
         let now_ns = monotonic_ns();
@@ -189,9 +189,11 @@ fn user(pid: u32) -> u32 {
 /// thread, only its existence is recorded, once.
 pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
     let (Due::Anew(pid) | Due::Sampled { pid, .. }) = due;
-    let before_ns = thread_cpu_ns();
+    let spent_ns = |resync: &Resync| thread_cpu_ns().saturating_add(resync.memory.cpu_ns());
+    let before_ns = spent_ns(reader.followed().1);
     let n = describe_if_same(reader, pid, due).unwrap_or(0);
-    reader.followed().1.charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
+    let (_, resync) = reader.followed();
+    resync.charge(pid, spent_ns(resync).saturating_sub(before_ns), n);
 }
 
 /// Describes an unknown process when it forks. The child may have executed a program before it can be described itself,
@@ -214,7 +216,7 @@ fn describe_if_same(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usi
         Due::Sampled { time_ns, ip, .. } => (Some(time_ns), ip),
     };
     let is_anew = time_ns.is_none();
-    let mut description = synthesize(pid, time_ns).ok()?;
+    let mut description = synthesize(pid, time_ns, &reader.followed().1.memory).ok()?;
     let mut mapped = description.events.iter().filter_map(|event| match event {
         Sideband::Mmap(mmap) => Some(mmap.start..mmap.start.saturating_add(mmap.len)),
         _ => None,
@@ -258,13 +260,13 @@ impl Description {
 /// The present state of a process, described as of `as_of_ns`, or as of now.
 ///
 /// # Errors
-/// If the process is gone, or access is denied.
-fn synthesize(pid: u32, as_of_ns: Option<u64>) -> io::Result<Description> {
+/// If the process is gone or does not answer, or access is denied.
+fn synthesize(pid: u32, as_of_ns: Option<u64>, memory: &MemoryReads) -> io::Result<Description> {
     let started = start_ticks(pid).ok_or(io::ErrorKind::NotFound)?;
     // What happens from now on is reported by events.
     let since_ns = monotonic_ns();
     let time_ns = as_of_ns.unwrap_or(since_ns);
-    let (threads, maps) = threads_and_maps(pid)?;
+    let (threads, maps) = threads_and_maps(pid, memory)?;
     let comm = thread_comm(pid, pid).unwrap_or_default();
     let mut events = vec![Sideband::Comm(Comm { time_ns, pid, tid: pid, comm, exec: false, start_ticks: started })];
     for &(tid, _) in threads.iter().filter(|&&(tid, _)| tid != pid) {
@@ -297,16 +299,18 @@ const MAX_LOOKS: usize = 8;
 /// is gone meanwhile, everything is read again: a thread that executes a program takes the ID of the first.
 ///
 /// # Errors
-/// If the process is gone, or access is denied.
-fn threads_and_maps(pid: u32) -> io::Result<(RunningThreads, Vec<u8>)> {
+/// If the process is gone or does not answer, or access is denied.
+fn threads_and_maps(pid: u32, memory: &MemoryReads) -> io::Result<(RunningThreads, Vec<u8>)> {
     let mut failed = io::ErrorKind::NotFound.into();
     for look in 0..MAX_LOOKS {
         let running = running_threads(pid);
         for &(tid, _) in &running {
-            match std::fs::read(format!("/proc/{pid}/task/{tid}/maps")) {
+            match memory.maps(pid, tid) {
                 // A kernel thread has no mappings.
                 Ok(maps) if !maps.is_empty() || thread_runs(pid, tid) => return Ok((running, maps)),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+                Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::TimedOut) => {
+                    return Err(error);
+                }
                 Err(error) => failed = error,
                 Ok(_) => {}
             }
@@ -364,7 +368,7 @@ mod tests {
 
     impl Default for Recorder {
         fn default() -> Self {
-            Self { words: Vec::new(), as_of_ns: 0, resync: Resync::default(), tracker: Tracker::new(true) }
+            Self { words: Vec::new(), as_of_ns: 0, resync: resync(), tracker: Tracker::new(true) }
         }
     }
 
@@ -394,11 +398,15 @@ mod tests {
         }
     }
 
+    fn resync() -> Resync {
+        Resync::new(MemoryReads::default())
+    }
+
     /// Check that each process is due once after each loss, and none before the first.
     #[test]
     fn each_process_is_described_once_a_loss() {
         let sample = |pid| Sample { pid, ..Sample::default() };
-        let mut resync = Resync::default();
+        let mut resync = resync();
         resync.note(0);
         assert_eq!(resync.due(&sample(1), Known::All), None);
         for n_lost in [5, 6] {
@@ -415,7 +423,7 @@ mod tests {
     #[test]
     fn describing_again_is_bounded() {
         let sample = |pid| Sample { pid, ..Sample::default() };
-        let (own, mut resync) = (std::process::id(), Resync::default());
+        let (own, mut resync) = (std::process::id(), resync());
         for n in 0..3 {
             resync.note(0);
             assert_eq!(resync.due(&sample(own), Known::Some), Some(Due::Anew(own)));
@@ -441,7 +449,7 @@ mod tests {
         let user_fp = vec![FpFrame { address: 0x1000, frame_address: 0 }];
         let sample = Sample { pid: 7, time_ns: 5, user_fp, ..Sample::default() };
         let due = Due::Sampled { pid: 7, time_ns: 5, ip: Some(0x1000) };
-        let mut resync = Resync::default();
+        let mut resync = resync();
         for _ in 0..2 {
             resync.note(0);
             assert_eq!(resync.due(&sample, Known::All), None);

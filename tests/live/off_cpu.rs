@@ -4,11 +4,12 @@
 use crate::support::stacks::stacks;
 use crate::support::{Ended, Ran, assert_balance, compile, fpprof, number, ran, record, report, source, until_enough};
 use fpprof_recording::Recording;
-use fpprof_recording::model::Sample;
+use fpprof_recording::model::{FpEnd, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The index of the waits' event in a recording.
@@ -163,6 +164,31 @@ fn blocked_from_beginning_to_end() {
         assert!(line.contains("nanosleep_[k]"), "{line}");
         assert!(mode == "fp" || (line.starts_with("off_cpu;_start;") && !stacks.contains("truncated")), "{stacks}");
     }
+}
+
+/// Check that a process whose memory does not answer holds up neither the start nor the end of a recording, and that its
+/// thread is in it with its registers.
+#[test]
+fn memory_that_does_not_answer_is_left_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (program, file) = (dir.path().join("unreadable_stack"), dir.path().join("recording"));
+    compile("gcc", &["-O1", "-pthread"], &program, &source("unreadable_stack.c"));
+    let mut process = Ended(Command::new(&program).stdout(Stdio::piped()).spawn().expect("it runs"));
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    let pid = process.id().to_string();
+    let options = ["record", "--off-cpu", "--call-graph", "both,65536", "-p", &pid, "--duration", "1", "-o"];
+    let ran = ran(fpprof().args(options).arg(&file));
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("2 threads were still blocked"), "{}", ran.stderr);
+    assert_both_balance(&file);
+    let (unread, read): (Vec<Sample>, Vec<Sample>) =
+        waits(&file).into_iter().partition(|wait| wait.tid != process.id());
+    assert!(read.len() == 1 && !read[0].stack.is_empty() && read[0].user_fp.len() > 1, "{read:?}");
+    let [unread] = &unread[..] else { panic!("{unread:?}") };
+    assert!(unread.stack.is_empty() && unread.user_regs.is_some(), "{unread:?}");
+    assert_eq!((unread.user_fp.len(), unread.fp_end), (1, FpEnd::Unreadable));
 }
 
 /// Waits until a process has so many threads, of which the last ones sleep.

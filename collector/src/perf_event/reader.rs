@@ -7,7 +7,8 @@ use super::stack_ends::StackEnds;
 use crate::error::Error;
 use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
-use crate::request::MAX_EXCLUDED;
+use crate::proc::MemoryReads;
+use crate::request::{MAX_EXCLUDED, Request};
 use crate::sampled::{AtSample, FollowsSamples, describe_sampled};
 use crate::session::{add_start, note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
@@ -94,9 +95,10 @@ impl<W: Write> Reader<W> {
         writer: RecordingWriter<W>,
         events: Events,
         modules: Modules,
-        groups: Groups,
         options: Options,
+        request: &Request,
     ) -> Self {
+        let memory = MemoryReads::default();
         let follows_all = !events.has_threads();
         let tracker = Tracker::new(follows_all);
         Self {
@@ -104,7 +106,7 @@ impl<W: Write> Reader<W> {
             events,
             tracker,
             sharing: Sharing::default(),
-            groups,
+            groups: Groups::new(request, memory.clone()),
             modules,
             stack_ends: StackEnds::default(),
             dumpable: Dumpable::new(follows_all, options.includes_privileged, options.only_user),
@@ -116,7 +118,7 @@ impl<W: Write> Reader<W> {
             cursors: Vec::new(),
             scratch: Vec::new(),
             sample: Sample::default(),
-            resync: Resync::default(),
+            resync: Resync::new(memory),
         }
     }
 

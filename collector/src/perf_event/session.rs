@@ -5,7 +5,6 @@ use super::events::Events;
 use super::plan::Plan;
 use super::reader::{Options, Reader};
 use crate::error::Error;
-use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
 use crate::note::Note;
 use crate::privileges;
@@ -74,8 +73,8 @@ pub(crate) fn record<W: Write>(
             writer,
             events,
             Modules::new(open_files.limit(), request)?,
-            Groups::new(request),
             options(request, &plan),
+            request,
         ),
         plan: &plan,
         running,

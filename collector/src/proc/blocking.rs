@@ -1,51 +1,90 @@
-//! Calls that may block for long: looking up and opening files that profiled processes name.
+//! Calls that may block for long: opening files that profiled processes name, and reading their memory.
 //!
-//! A file may be on a network or FUSE file system whose server does not answer. So another thread makes such calls, and
-//! the caller waits for at most a second. A thread that did not return in time is abandoned, and its place is not asked
-//! again until it does return. The total time spent waiting for one user's files is limited as well. Time in which our own
-//! threads were ready and waited for a CPU does not count: where programs keep all CPUs busy, every call takes long, and no
-//! file system is to blame.
+//! A file may be on a network or FUSE file system whose server does not answer. A process that waits for such a server may
+//! hold the lock of its address space meanwhile, and whoever reads `/proc/PID/maps` waits for that lock. So another thread
+//! makes such calls, and the caller waits for a limited time. A thread that did not return in time is abandoned, and its
+//! place is not asked again until it does return. The total time spent waiting for one user is limited as well. Time in
+//! which our own threads were ready and waited for a CPU does not count: where programs keep all CPUs busy, every call
+//! takes long, and no file system is to blame.
 
 use super::effective_uid;
 use crate::share::Credit;
 use crate::sys::monotonic_ns;
 use fpprof_recording::model::Mmap;
+use rustc_hash::FxBuildHasher;
 use std::fs::File;
+use std::hash::BuildHasher as _;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::thread::ThreadId;
 use std::time::Duration;
 
-/// How long a call is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The wait budget for all files of a user: this long in a burst, and one `PART`th of the time on average.
-const OF_USER: Duration = Duration::from_millis(1500);
+/// Limits of time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// How long a call is waited for.
+    patience: Duration,
+    /// The wait budget for all calls for a user: this long in a burst, and one [`PART`]th of the time on average.
+    of_user: Duration,
+    /// Duration up to which a call is not charged.
+    usual: Duration,
+}
+
+pub(super) const FILES: Limits =
+    Limits { patience: Duration::from_secs(1), of_user: Duration::from_millis(1500), usual: Duration::from_millis(5) };
+/// A process with 65,530 mappings, the usual limit, needs some 50 ms to list them. The samples wait meanwhile, so the
+/// patience is shorter; the budget allows [`MAX_STUCK_OF_USER`] processes that do not answer.
+pub(super) const MEMORY: Limits =
+    Limits { patience: Duration::from_millis(500), of_user: Duration::from_secs(4), usual: Duration::from_millis(50) };
+/// For files that are opened in the background, where no samples wait.
+const BACKGROUND: Limits =
+    Limits { patience: Duration::from_secs(1), of_user: Duration::from_secs(10), usual: Duration::from_millis(5) };
 const PART: u64 = 50;
-/// Duration up to which a call is not charged.
-const USUAL: Duration = Duration::from_millis(5);
 /// The most threads that wait for answers.
 const MAX_STUCK: usize = 64;
-/// The most of them for one user, who can have any number of file systems.
+/// The most of them for one user, who can have any number of file systems and processes.
 const MAX_STUCK_OF_USER: usize = 8;
 
-/// Where a file is: the user of the processes that name it, and its device (major, minor).
+/// What a call is for: a user, and what does not answer if one of its calls does not return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub struct Place {
     user: u32,
-    device: (u32, u32),
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// Files on a device (major, minor).
+    Device(u32, u32),
+    /// The memory of a process.
+    Memory(u32),
 }
 
 impl Place {
     /// The place of a mapped file.
     pub(crate) fn of(mmap: &Mmap) -> Self {
-        Self::on(mmap.pid, (mmap.identity.dev_major, mmap.identity.dev_minor))
+        Self::of_process(mmap.pid, What::Device(mmap.identity.dev_major, mmap.identity.dev_minor))
     }
 
     /// The place of something without a known device, below a process's root directory.
     pub(crate) fn below_root_of(pid: u32) -> Self {
-        Self::on(pid, (0, 0))
+        Self::of_process(pid, What::Device(0, 0))
+    }
+
+    /// The directory of a file, where the processes that name the file are not known; each directory counts as a user.
+    #[must_use]
+    pub fn directory_of(file: &Path) -> Self {
+        let hash = FxBuildHasher.hash_one(file.parent());
+        Self { user: u32::try_from(hash >> 32).unwrap_or(u32::MAX), what: What::Device(0, 0) }
+    }
+
+    /// The memory of a process.
+    pub(super) fn memory_of(pid: u32) -> Self {
+        Self::of_process(pid, What::Memory(pid))
     }
 
     /// The user of its processes.
@@ -53,22 +92,23 @@ impl Place {
         self.user
     }
 
-    fn on(pid: u32, device: (u32, u32)) -> Self {
+    fn of_process(pid: u32, what: What) -> Self {
         // If the process is gone, its files can still be opened by their paths.
-        Self { user: effective_uid(pid).unwrap_or(u32::MAX), device }
+        Self { user: effective_uid(pid).unwrap_or(u32::MAX), what }
     }
 }
 
-/// Makes calls that may block. Waits for one at a time.
+/// Makes calls that may block for long, such as opening files of a server that does not answer. Waits for one at a time.
 #[derive(Debug)]
-pub(crate) struct BlockingCalls {
+pub struct BlockingCalls {
+    limits: Limits,
     /// An idle thread.
     idle: Option<CallThread>,
     stuck: Vec<Stuck>,
     credit: Credit,
     n_left_out: u64,
-    /// Of the thread that makes or waits for the calls; `None` before the first.
-    delay: Option<RunDelay>,
+    /// Of the thread that made or waited for the last call; `None` before the first.
+    delay: Option<(ThreadId, RunDelay)>,
 }
 
 /// The time that a thread has waited for a CPU.
@@ -102,8 +142,7 @@ struct Begun {
 
 impl Default for BlockingCalls {
     fn default() -> Self {
-        let credit = Credit::new(nanoseconds(OF_USER), PART);
-        Self { idle: None, stuck: Vec::new(), credit, n_left_out: 0, delay: None }
+        Self::new(FILES)
     }
 }
 
@@ -126,6 +165,18 @@ struct CallThread(Sender<Call>);
 type Call = Box<dyn FnOnce(&RunDelay) + Send>;
 
 impl BlockingCalls {
+    /// For files that are opened in the background: a call takes at most a second, and those for one place 10 seconds and one
+    /// part in 50 of the time.
+    #[must_use]
+    pub fn in_background() -> Self {
+        Self::new(BACKGROUND)
+    }
+
+    pub(super) fn new(limits: Limits) -> Self {
+        let credit = Credit::new(nanoseconds(limits.of_user), PART);
+        Self { limits, idle: None, stuck: Vec::new(), credit, n_left_out: 0, delay: None }
+    }
+
     /// Makes a call on this thread and charges it to the user of the place; `None` at once if the user's budget is used
     /// up.
     pub(crate) fn wait<T>(&mut self, place: Place, what: impl FnOnce() -> T) -> Option<T> {
@@ -149,14 +200,16 @@ impl BlockingCalls {
     fn end(&mut self, place: Place, begun: Begun, delay_elsewhere_ns: u64) {
         let now_ns = monotonic_ns();
         let delay_ns = self.delay_ns().saturating_sub(begun.delay_ns).saturating_add(delay_elsewhere_ns);
-        let not_charged_ns = delay_ns.saturating_add(nanoseconds(USUAL));
+        let not_charged_ns = delay_ns.saturating_add(nanoseconds(self.limits.usual));
         if let Some(ns) = now_ns.saturating_sub(begun.at_ns).checked_sub(not_charged_ns) {
             self.credit.spend(place.user, now_ns, ns);
         }
     }
 
     fn delay_ns(&mut self) -> u64 {
-        self.delay.get_or_insert_with(RunDelay::of_this_thread).ns()
+        let this_thread = std::thread::current().id();
+        self.delay.take_if(|(thread, _)| *thread != this_thread);
+        self.delay.get_or_insert_with(|| (this_thread, RunDelay::of_this_thread())).1.ns()
     }
 
     /// How often a call was refused because its user's budget was used up.
@@ -166,11 +219,7 @@ impl BlockingCalls {
 
     /// Makes a call on another thread; `None` if it does not return in time, or at once if an earlier call to the place
     /// has not returned yet, or if its user's budget is used up.
-    pub(crate) fn call<T: Send + 'static>(
-        &mut self,
-        place: Place,
-        what: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
+    pub fn call<T: Send + 'static>(&mut self, place: Place, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.take_back();
         let n_of_user = self.stuck.iter().filter(|stuck| stuck.place.user == place.user).count();
         let is_silent = self.stuck.iter().any(|stuck| stuck.place == place);
@@ -189,7 +238,7 @@ impl BlockingCalls {
         let (answer, answered) = sync_channel(1);
         let has_returned = Arc::new(AtomicBool::new(false));
         thread.0.send(returning(what, answer, Arc::clone(&has_returned))).ok()?;
-        match answered.recv_timeout(PATIENCE) {
+        match answered.recv_timeout(self.limits.patience) {
             Ok(value) => {
                 self.idle = Some(thread);
                 Some(value)
@@ -250,7 +299,7 @@ mod tests {
     }
 
     const fn place(user: u32, minor: u32) -> Place {
-        Place { user, device: (0, minor) }
+        Place { user, what: What::Device(0, minor) }
     }
 
     /// Check that calls return their values, and are made by the same thread each time.
@@ -272,7 +321,7 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(calls.call(place(1, 1), || 1), None, "it is silent");
         }
-        assert!(began.elapsed() < PATIENCE, "nobody waited");
+        assert!(began.elapsed() < FILES.patience, "nobody waited");
         assert_eq!(calls.call(place(1, 2), || 2), Some(2), "another device");
         assert_eq!(calls.call(place(2, 1), || 3), Some(3), "another user");
         drop(let_go);
@@ -309,8 +358,8 @@ mod tests {
             let began = Instant::now();
             let made = if n % 2 == 0 { calls.call(place(1, 1), works) } else { calls.wait(place(1, 1), works) };
             assert_eq!(made, Some(()), "after {n} calls, {beyond_usual:?} beyond what is usual");
-            beyond_usual += began.elapsed().saturating_sub(USUAL);
-            if beyond_usual > 2 * OF_USER {
+            beyond_usual += began.elapsed().saturating_sub(FILES.usual);
+            if beyond_usual > 2 * FILES.of_user {
                 break;
             }
         }

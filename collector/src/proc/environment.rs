@@ -1,5 +1,6 @@
 //! `/proc/PID/environ`: some variables of the environment of a process, as it was when it executed its program.
 
+use super::memory::MemoryReads;
 use super::status::thread_runs;
 use fpprof_recording::MAX_ENVIRONMENT_BYTES;
 use std::fs::File;
@@ -14,12 +15,12 @@ const MAX_VALUE_BYTES: usize = 512;
 /// [`Cgroup::environment`](fpprof_recording::model::Cgroup::environment); nothing else of its environment is kept.
 /// `None` if names are given and the process has ended.
 ///
-/// A process can overwrite its environment, and put any memory in its place. The kernel reads anonymous memory only, so
-/// that no file system of a user can hold up the reader.
+/// A process can overwrite its environment, and put any memory in its place. The kernel reads anonymous memory only. The
+/// variables of a process that does not answer are not known.
 ///
 /// # Sources
 /// `environ_read` in `fs/proc/base.c`, with `FOLL_ANON` since Linux 4.17 (commit 7f7ccc2ccc2e).
-pub(crate) fn environment_of(pid: u32, tid: u32, names: &[String]) -> Option<Vec<u8>> {
+pub(crate) fn environment_of(memory: &MemoryReads, pid: u32, tid: u32, names: &[String]) -> Option<Vec<u8>> {
     if names.is_empty() {
         return Some(Vec::new());
     }
@@ -27,11 +28,13 @@ pub(crate) fn environment_of(pid: u32, tid: u32, names: &[String]) -> Option<Vec
     let other = (tid != pid).then_some(tid);
     let read = std::iter::once(pid)
         .chain(other)
-        .map(|tid| read(pid, tid))
+        .map(|tid| memory.read(pid, move || read(pid, tid)).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())))
         .find(|read| !matches!(read, Ok((text, _)) if text.is_empty()));
     match read {
         Some(Ok((text, is_whole))) => Some(chosen(&text, is_whole, names)),
-        Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Some(chosen(&[], false, names)),
+        Some(Err(error)) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::TimedOut) => {
+            Some(chosen(&[], false, names))
+        }
         Some(Err(_)) => None,
         // A kernel thread has none, and on some kernels a process that has ended shows none.
         None => thread_runs(pid, tid).then(Vec::new),
@@ -110,7 +113,7 @@ mod tests {
         while std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm != "sleep\n") {
             std::thread::yield_now();
         }
-        let of = |tid, wanted: &[&str]| environment_of(pid, tid, &names(wanted));
+        let of = |tid, wanted: &[&str]| environment_of(&MemoryReads::default(), pid, tid, &names(wanted));
         assert_eq!(of(pid, &["A_TEAM", "MISSING"]).as_deref(), Some(&b"A_TEAM=db\0MISSING\0"[..]));
         assert_eq!(of(pid, &["ZTEAM"]).as_deref(), Some(&b"ZTEAM\0"[..]), "beyond what is read");
         child.kill().expect("it is killed");

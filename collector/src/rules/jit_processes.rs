@@ -5,7 +5,7 @@
 //! before it runs the code.
 
 use crate::bpf::types::program_run;
-use crate::proc::parse_maps;
+use crate::proc::{MemoryReads, parse_maps};
 use fpprof_recording::compiled::jitdump::is_dump;
 use fpprof_recording::model::Mmap;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
@@ -18,6 +18,7 @@ pub(crate) const MAX_JIT_PROCESSES: u32 = 4096;
 #[derive(Debug)]
 pub(crate) struct JitProcesses {
     map: MapHandle,
+    memory: MemoryReads,
     known: FxHashMap<u32, Known>,
 }
 
@@ -31,8 +32,8 @@ struct Known {
 
 impl JitProcesses {
     /// `map` is that of the BPF programs.
-    pub(crate) fn new(map: MapHandle) -> Self {
-        Self { map, known: FxHashMap::default() }
+    pub(crate) fn new(map: MapHandle, memory: MemoryReads) -> Self {
+        Self { map, memory, known: FxHashMap::default() }
     }
 
     /// Notes a mapping: if it is the marker of a jitdump, the process's code is walked by frame pointers no longer.
@@ -45,16 +46,16 @@ impl JitProcesses {
         let _ = self.map.delete(&mmap.pid.to_ne_bytes());
     }
 
-    /// Decides about a process, if a walk was given up in its code without a file for the first time. `true` if such
-    /// walks go on from now on.
-    pub(crate) fn missed(&mut self, pid: u32, program: &program_run) -> bool {
+    /// Decides about the process of a thread, if a walk was given up in its code without a file for the first time. `true`
+    /// if such walks go on from now on.
+    pub(crate) fn missed(&mut self, pid: u32, tid: u32, program: &program_run) -> bool {
         let program = [program.start_boottime, program.exec_id];
         let known = self.known.get(&pid).copied().unwrap_or_default();
         if known.program == Some(program) {
             return false;
         }
         // The marker may have been mapped long ago, or by a parent process.
-        let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { return false };
+        let Ok(maps) = self.memory.maps(pid, tid) else { return false };
         let is_new = known.program.is_some();
         let has_dump = known.has_dump && !is_new || parse_maps(&maps).any(|entry| is_dump(&entry.path));
         self.make_room();

@@ -14,7 +14,7 @@ use crate::arch::{is_32, return_address_mask};
 use crate::bpf::types;
 use crate::decode::user_regs;
 use crate::error::Error;
-use crate::proc::{MapsEntry, parse_maps, start_stack};
+use crate::proc::{MapsEntry, MemoryReads, parse_maps, start_stack};
 use crate::ring::RingId;
 use crate::sys::{read_memory, read_pod};
 use fpprof_recording::model::{
@@ -35,7 +35,7 @@ impl<W: Write> Session<'_, W> {
         let output = self.programs.open_waits().map_err(Error::bpf)?;
         let least_ns = self.plan.config.waits.map_or(u64::MAX, |waits| waits.least_ns);
         let ring_id = RingId { cpu: self.cpus.sampled.first().copied().unwrap_or(0), event: WAITS };
-        let mut memory = Memory::new(self.request.mode);
+        let mut blocked = Blocked::new(self.request.mode, &self.memory);
         let mut done = OpenWaits::default();
         for (wait, chain) in records(&output) {
             let blocked_ns = now_ns.saturating_sub(wait.since_ns);
@@ -44,7 +44,7 @@ impl<W: Write> Session<'_, W> {
                 done.short_ns += blocked_ns;
                 continue;
             }
-            match memory.sample(&wait, chain) {
+            match blocked.sample(wait, chain) {
                 Some(mut sample) => {
                     done.recorded += 1;
                     let counters = self.reader.rings.counters(ring_id);
@@ -69,10 +69,10 @@ impl<W: Write> Session<'_, W> {
 
     /// Copies the stacks of threads that blocked before the programs could copy them.
     pub(super) fn copy_stacks_of_blocked(&mut self) -> Result<(), Error> {
-        let blocked = self.programs.open_waits().map_err(Error::bpf)?;
-        let mut memory = Memory::new(self.request.mode);
-        for (wait, chain) in records(&blocked) {
-            if let Some(sample) = memory.sample(&wait, chain) {
+        let output = self.programs.open_waits().map_err(Error::bpf)?;
+        let mut blocked = Blocked::new(self.request.mode, &self.memory);
+        for (wait, chain) in records(&output) {
+            if let Some(sample) = blocked.sample(wait, chain) {
                 self.reader.wait_halves.begin(wait.since_ns, &sample);
             }
         }
@@ -90,19 +90,23 @@ fn records(mut output: &[u8]) -> impl Iterator<Item = (types::open_wait, &[u8])>
     })
 }
 
-/// Reads other processes' memory.
-struct Memory {
+/// Samples blocked threads.
+struct Blocked<'a> {
     mode: CaptureMode,
-    maps: BTreeMap<u32, Vec<MapsEntry>>,
+    memory: &'a MemoryReads,
+    maps: Maps,
 }
 
-impl Memory {
-    fn new(mode: CaptureMode) -> Self {
-        Self { mode, maps: BTreeMap::new() }
+/// Mappings of processes, by PID.
+type Maps = BTreeMap<u32, Vec<MapsEntry>>;
+
+impl<'a> Blocked<'a> {
+    fn new(mode: CaptureMode, memory: &'a MemoryReads) -> Self {
+        Self { mode, memory, maps: Maps::new() }
     }
 
     /// A sample without time, CPU and weight; `None` for a thread that has run since.
-    fn sample(&mut self, wait: &types::open_wait, chain: &[u8]) -> Option<Sample> {
+    fn sample(&mut self, wait: types::open_wait, chain: &[u8]) -> Option<Sample> {
         let kernel = chain.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let mut sample = Sample { pid: wait.pid, tid: wait.tid, in_kernel: true, kernel, ..Sample::default() };
         (sample.event, sample.in_exec) = (WAITS, wait.in_exec != 0);
@@ -112,7 +116,8 @@ impl Memory {
         (wait.is_blocked != 0 && run_ns(wait.tid).is_none_or(|run_ns| run_ns == wait.run_ns)).then_some(sample)
     }
 
-    fn user_side(&mut self, wait: &types::open_wait, sample: &mut Sample) {
+    /// Adds registers and stack. Of a process whose memory cannot be read in time, there are only the registers.
+    fn user_side(&mut self, wait: types::open_wait, sample: &mut Sample) {
         let abi = if is_32(&wait.regs) { Abi::Bits32 } else { Abi::Bits64 };
         let regs = user_regs(abi, &wait.regs);
         let has_chain = self.mode.has_frame_pointers();
@@ -126,50 +131,69 @@ impl Memory {
         };
         sample.withheld = wait.withheld != 0 && stack_bytes > 0;
         let regs = if sample.withheld { regs.pointers() } else { regs };
-        if stack_bytes > 0 && !sample.withheld {
-            sample.stack_end = self.stack_end(wait, regs.sp());
-            let depth = sample.stack_end.map_or(0, |end| end.address.saturating_sub(regs.sp()));
-            let len = usize::try_from(depth.min(u64::from(stack_bytes))).unwrap_or(0);
-            // The red zone below the stack pointer may be unmapped.
-            for below in [regs.red_zone_bytes(), 0] {
-                sample.bytes_below_sp = below;
-                sample.stack.resize(len + usize::from(below), 0);
-                let read = read_memory(wait.pid, regs.sp() - u64::from(below), &mut sample.stack);
-                sample.stack.truncate(read);
-                if read > 0 {
-                    break;
-                }
-            }
-        }
         sample.user_regs = if stack_bytes > 0 { Some(regs) } else { regs.of_leaf() };
         if has_chain {
-            (sample.user_fp, sample.fp_end) = walk(wait.pid, &regs);
+            (sample.user_fp, sample.fp_end) = (vec![leaf(&regs)], FpEnd::Unreadable);
         }
-    }
-
-    /// Finds the end of a stack from the process's mappings, as the BPF programs do.
-    fn stack_end(&mut self, wait: &types::open_wait, sp: u64) -> Option<StackEnd> {
-        let maps = self.maps.entry(wait.pid).or_insert_with(|| {
-            std::fs::read(format!("/proc/{}/maps", wait.pid))
-                .map(|text| parse_maps(&text).collect())
-                .unwrap_or_default()
+        let copied_bytes = if sample.withheld { 0 } else { stack_bytes };
+        let (mut maps, mut with_stack) = (std::mem::take(&mut self.maps), sample.clone());
+        let read = self.memory.read(wait.pid, move || {
+            if copied_bytes > 0 {
+                copy_stack(&wait, &regs, copied_bytes, &mut maps, &mut with_stack);
+            }
+            if has_chain {
+                (with_stack.user_fp, with_stack.fp_end) = walk(wait.pid, &regs);
+            }
+            (maps, with_stack)
         });
-        let end = maps.iter().find(|entry| (entry.start..entry.end).contains(&sp))?.end;
-        let found = |address, source| Some(StackEnd { address, source });
-        if let Some(first) = start_stack(wait.pid).filter(|first| (sp..end).contains(first)) {
-            return found(first, StackEndSource::StartStack);
-        }
-        let base = wait.thread_base;
-        match sp < base && base <= end && end - base <= THREAD_BLOCK_BYTES {
-            true => found(base, StackEndSource::ThreadBase),
-            false => found(end, StackEndSource::Mapping),
+        if let Some((maps, with_stack)) = read {
+            self.maps = maps;
+            *sample = with_stack;
         }
     }
 }
 
+/// Copies a stack as the BPF programs do, up to its end.
+fn copy_stack(wait: &types::open_wait, regs: &UserRegs, bytes: u32, maps: &mut Maps, sample: &mut Sample) {
+    sample.stack_end = stack_end(wait, regs.sp(), maps);
+    let depth = sample.stack_end.map_or(0, |end| end.address.saturating_sub(regs.sp()));
+    let len = usize::try_from(depth.min(u64::from(bytes))).unwrap_or(0);
+    // The red zone below the stack pointer may be unmapped.
+    for below in [regs.red_zone_bytes(), 0] {
+        sample.bytes_below_sp = below;
+        sample.stack.resize(len + usize::from(below), 0);
+        let read = read_memory(wait.pid, regs.sp() - u64::from(below), &mut sample.stack);
+        sample.stack.truncate(read);
+        if read > 0 {
+            break;
+        }
+    }
+}
+
+/// Finds the end of a stack from the process's mappings, as the BPF programs do.
+fn stack_end(wait: &types::open_wait, sp: u64, maps: &mut Maps) -> Option<StackEnd> {
+    let maps = maps.entry(wait.pid).or_insert_with(|| {
+        std::fs::read(format!("/proc/{}/maps", wait.pid)).map(|text| parse_maps(&text).collect()).unwrap_or_default()
+    });
+    let end = maps.iter().find(|entry| (entry.start..entry.end).contains(&sp))?.end;
+    let found = |address, source| Some(StackEnd { address, source });
+    if let Some(first) = start_stack(wait.pid).filter(|first| (sp..end).contains(first)) {
+        return found(first, StackEndSource::StartStack);
+    }
+    let base = wait.thread_base;
+    match sp < base && base <= end && end - base <= THREAD_BLOCK_BYTES {
+        true => found(base, StackEndSource::ThreadBase),
+        false => found(end, StackEndSource::Mapping),
+    }
+}
+
+fn leaf(regs: &UserRegs) -> FpFrame {
+    FpFrame { address: regs.ip(), frame_address: 0 }
+}
+
 /// Walks the frame-pointer chain, step by step as in `walk.bpf.h`.
 fn walk(pid: u32, regs: &UserRegs) -> (Vec<FpFrame>, FpEnd) {
-    let mut frames = vec![FpFrame { address: regs.ip(), frame_address: 0 }];
+    let mut frames = vec![leaf(regs)];
     let word_bytes: usize = if regs.abi == Abi::Bits32 { 4 } else { 8 };
     if regs.abi == Abi::Bits32 && regs.arch != Arch::X86_64 {
         return (frames, FpEnd::Unknown);

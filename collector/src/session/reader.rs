@@ -9,7 +9,7 @@ use crate::decode::{Kind, decode, kind, record_time_ns};
 use crate::error::Error;
 use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
-use crate::proc::start_ticks;
+use crate::proc::{MemoryReads, start_ticks};
 use crate::request::Request;
 use crate::ring::{Cursor, RingId, Rings};
 use crate::rules::{JitProcesses, Missed, RuleLoader};
@@ -74,18 +74,20 @@ pub(super) struct Parts<W> {
     pub(super) stack_hints: StackHints,
     pub(super) rule_loader: Option<RuleLoader>,
     pub(super) jit_processes: Option<JitProcesses>,
+    pub(super) memory: MemoryReads,
 }
 
 impl<W: Write> Reader<W> {
     pub(super) fn new(parts: Parts<W>, request: &Request) -> Self {
-        let Parts { writer, sideband, rings, tracker, modules, stack_hints, rule_loader, jit_processes } = parts;
+        let Parts { writer, sideband, rings, tracker, modules, stack_hints, rule_loader, jit_processes, memory } =
+            parts;
         Self {
             writer,
             sideband,
             rings,
             tracker,
             sharing: Sharing::default(),
-            groups: Groups::new(request),
+            groups: Groups::new(request, memory.clone()),
             modules,
             keeps_raw_stacks: request.keep_raw_stacks,
             keeps_regs: request.mode != CaptureMode::Fp,
@@ -106,7 +108,7 @@ impl<W: Write> Reader<W> {
             next: BinaryHeap::new(),
             sample: Sample::default(),
             gaps: Vec::new(),
-            resync: Resync::default(),
+            resync: Resync::new(memory),
         }
     }
 
@@ -226,7 +228,10 @@ impl<W: Write> Reader<W> {
     /// Provides what the current sample's walk was given up for, so that the next ones go on.
     fn resolve(&mut self, miss: &cfi_miss) {
         let is_resolved = match (self.sample.cfi_end, &mut self.jit_processes, &self.rule_loader) {
-            (Some(CfiEnd::NoFile), Some(processes), _) => processes.missed(self.sample.pid, &miss.program),
+            (Some(CfiEnd::NoFile), Some(processes), _) => {
+                let Sample { pid, tid, .. } = self.sample;
+                processes.missed(pid, tid, &miss.program)
+            }
             (_, _, Some(rule_loader)) => {
                 rule_loader.request(Missed::new(&self.sample, miss));
                 true

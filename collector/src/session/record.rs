@@ -16,7 +16,7 @@ use crate::modules::Modules;
 use crate::note::Note;
 use crate::plan::Plan;
 use crate::privileges;
-use crate::proc::{Written, process_of, processes, written};
+use crate::proc::{MemoryReads, Written, process_of, processes, written};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
 use crate::rules::{JitProcesses, RuleLoader};
@@ -43,7 +43,7 @@ pub(crate) struct Loaded<'a> {
     open_files: OpenFiles,
     programs: Programs<'a>,
     memory: (SharedMap, SharedMap),
-    stack_hints: StackHints,
+    hints: SharedMap,
     statistics: Option<StatisticsGuard>,
     sideband: SidebandSource,
     samplers: Samplers,
@@ -65,8 +65,7 @@ pub(crate) fn load<'a>(request: &'a Request, storage: &'a mut ObjectStorage) -> 
     // Before anything is tracked and before `/proc` is read, so that nothing is missed in between.
     sideband.enable()?;
     programs.follow().map_err(Error::bpf)?;
-    let stack_hints = StackHints::new(hints);
-    Ok(Loaded { request, plan, before, open_files, programs, memory, stack_hints, statistics, sideband, samplers })
+    Ok(Loaded { request, plan, before, open_files, programs, memory, hints, statistics, sideband, samplers })
 }
 
 impl Loaded<'_> {
@@ -86,15 +85,17 @@ impl Loaded<'_> {
         // After the fork of the command, which keeps its own priority and capabilities; before threads are started,
         // which inherit them.
         privileges::prepare_thread(request)?;
+        let memory = MemoryReads::default();
         let parts = Parts {
             writer,
             sideband: self.sideband,
             rings: Rings::new(self.memory, &plan.config),
             tracker: Tracker::new(running.follows_all()),
             modules: Modules::new(self.open_files.limit(), request)?,
-            stack_hints: self.stack_hints,
+            stack_hints: StackHints::new(self.hints, memory.clone()),
             rule_loader: rule_loader(request, plan.config.n_rule_sets, &programs)?,
-            jit_processes: jit_processes(request, &programs)?,
+            jit_processes: jit_processes(request, &programs, &memory)?,
+            memory: memory.clone(),
         };
         let excluded = request.excluded_pids();
         programs.exclude(excluded).map_err(Error::bpf)?;
@@ -118,6 +119,7 @@ impl Loaded<'_> {
             existing: Existing::default(),
             notes: refused_statistics.then_some(Note::StatisticsRefused).into_iter().collect(),
             load: ReaderLoad::default(),
+            memory,
         };
         session.add_workers(request.encoder_threads.unwrap_or(0))?;
         session.start()?;
@@ -138,8 +140,13 @@ fn rule_loader(request: &Request, n_sets: u32, programs: &Programs<'_>) -> Resul
 }
 
 /// The processes whose JIT-compiled code the kernel walks, in the same mode.
-fn jit_processes(request: &Request, programs: &Programs<'_>) -> Result<Option<JitProcesses>, Error> {
-    walks_by_cfi(request).then(|| programs.jit_processes().map(JitProcesses::new).map_err(Error::bpf)).transpose()
+fn jit_processes(
+    request: &Request,
+    programs: &Programs<'_>,
+    memory: &MemoryReads,
+) -> Result<Option<JitProcesses>, Error> {
+    let new = |map| JitProcesses::new(map, memory.clone());
+    walks_by_cfi(request).then(|| programs.jit_processes().map(new).map_err(Error::bpf)).transpose()
 }
 
 fn walks_by_cfi(request: &Request) -> bool {
@@ -210,6 +217,7 @@ pub(super) struct Session<'a, W> {
     pub(super) existing: Existing,
     pub(super) notes: Vec<Note>,
     load: ReaderLoad,
+    pub(super) memory: MemoryReads,
 }
 
 impl<W: Write> Session<'_, W> {

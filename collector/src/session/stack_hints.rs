@@ -6,7 +6,7 @@
 //! occasionally.
 
 use crate::bpf::types;
-use crate::proc::parse_maps;
+use crate::proc::{MemoryReads, parse_maps};
 use crate::sys::SharedMap;
 use fpprof_recording::model::{Sample, StackEnd, StackEndSource};
 use std::mem::{offset_of, size_of};
@@ -21,13 +21,14 @@ pub(crate) const HINTS_BYTES: usize = N_HINTS * size_of::<types::stack_hint>();
 #[derive(Debug)]
 pub(crate) struct StackHints {
     map: SharedMap,
+    memory: MemoryReads,
     /// Stacks whose end was found here.
     n_found: u64,
 }
 
 impl StackHints {
-    pub(crate) fn new(map: SharedMap) -> Self {
-        Self { map, n_found: 0 }
+    pub(crate) fn new(map: SharedMap, memory: MemoryReads) -> Self {
+        Self { map, memory, n_found: 0 }
     }
 
     /// Number of stacks without an end for which one was found here.
@@ -36,10 +37,10 @@ impl StackHints {
     }
 
     /// Finds the end of a sample's stack that was copied without knowing it, drops what lies beyond, and passes it to
-    /// the programs for the thread's next samples. It stays unknown if the process is gone.
+    /// the programs for the thread's next samples. It stays unknown if the process is gone or does not answer.
     pub(crate) fn find_end(&mut self, sample: &mut Sample, start_boottime: u64) {
         let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
-        let Some((start, end)) = mapping(sample.pid, sp) else { return };
+        let Some((start, end)) = self.mapping(sample, sp) else { return };
         self.n_found += 1;
         let depth = usize::try_from(end - sp).unwrap_or(usize::MAX);
         sample.stack.truncate(depth.saturating_add(usize::from(sample.bytes_below_sp)));
@@ -50,6 +51,13 @@ impl StackHints {
         });
         sample.stack_end = Some(StackEnd { address: end, source: StackEndSource::Mapping });
         self.write([start, end, start_boottime, u64::from(sample.tid)]);
+    }
+
+    /// The mapping of a sample's process that contains an address.
+    fn mapping(&self, sample: &Sample, address: u64) -> Option<(u64, u64)> {
+        let text = self.memory.maps(sample.pid, sample.tid).ok()?;
+        let found = parse_maps(&text).find(|entry| (entry.start..entry.end).contains(&address))?;
+        Some((found.start, found.end))
     }
 
     fn write(&self, words: [u64; 4]) {
@@ -64,10 +72,3 @@ impl StackHints {
 }
 
 const _: () = assert!(offset_of!(types::stack_hint, start) == 0 && offset_of!(types::stack_hint, check) == 32);
-
-/// The mapping of a process that contains an address.
-fn mapping(pid: u32, address: u64) -> Option<(u64, u64)> {
-    let text = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
-    let found = parse_maps(&text).find(|entry| (entry.start..entry.end).contains(&address))?;
-    Some((found.start, found.end))
-}
