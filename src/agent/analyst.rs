@@ -16,6 +16,7 @@ use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::profile::{Grouping, Profiles};
 use fpprof_analysis::symbols::Detail;
 use fpprof_analysis::{Analysis, Options, analyse};
+use fpprof_collector::BlockingCalls;
 use fpprof_recording::Recording;
 use fpprof_recording::model::Measure;
 use fpprof_reports::parquet;
@@ -35,9 +36,9 @@ use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The time limit for analysing one interval: its file systems may be slow.
@@ -141,11 +142,13 @@ pub(super) struct StackCount {
 }
 
 /// Analyses one interval at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Analyst {
     /// Fetches missing debug information for later intervals.
     pub(super) debuginfod: Option<Arc<Background>>,
     kernel_names: Arc<KernelNames>,
+    /// Opens files: a file system that does not answer must not hold up more than an interval.
+    calls: Arc<Mutex<BlockingCalls>>,
     /// CPU time of the processes that have ended, nanoseconds.
     cpu_ns: Arc<AtomicU64>,
     /// The messages of a thread that exceeded [`LIMIT`] and may still be running.
@@ -157,6 +160,14 @@ enum Message {
     /// A pidfd of the process: a pid could be reused after it has ended.
     Started(OwnedFd),
     Done(anyhow::Result<File>),
+}
+
+impl Default for Analyst {
+    fn default() -> Self {
+        let calls = Arc::new(Mutex::new(BlockingCalls::in_background()));
+        let (kernel_names, cpu_ns) = Default::default();
+        Self { debuginfod: None, kernel_names, calls, cpu_ns, late: None }
+    }
 }
 
 impl Analyst {
@@ -232,7 +243,8 @@ impl Analyst {
         let (sender, receiver) = channel();
         let cpu_ns = Arc::clone(&self.cpu_ns);
         let kernel_names = Some(Arc::clone(&self.kernel_names));
-        let files = Files { kernel_names, debuginfod: self.fetcher(), ..Files::default() };
+        let calls = Some(Arc::clone(&self.calls));
+        let files = Files { kernel_names, calls, debuginfod: self.fetcher(), ..Files::default() };
         std::thread::Builder::new().name("fpprof-analyst".to_owned()).spawn(move || {
             let done = in_process(parts, &files, &sender, &cpu_ns);
             // After the time limit nobody receives it.

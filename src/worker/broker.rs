@@ -3,7 +3,8 @@
 use super::files::{Files, KERNEL_NAMES};
 use super::message::{Reply, Request, receive, send};
 use crate::output::{Pending, create_recording};
-use fpprof_analysis::modules::{FileModules, Inode, KERNEL_FILES, Missing};
+use fpprof_analysis::modules::{FileModules, FileStat, Inode, KERNEL_FILES, Missing};
+use fpprof_collector::Place;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -11,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
 
 /// Returns the next part of a running recording, as a file and the number of blocks left out of it. `None` at the end.
 pub(crate) type Parts<'a> = &'a mut dyn FnMut() -> Option<(File, u64)>;
@@ -20,7 +22,7 @@ pub(crate) type Parts<'a> = &'a mut dyn FnMut() -> Option<(File, u64)>;
 /// # Errors
 /// If a request cannot be parsed or a reply cannot be sent.
 pub(crate) fn serve(socket: &OwnedFd, files: &Files, parts: Parts<'_>) -> io::Result<()> {
-    let modules = FileModules::new();
+    let modules = Arc::new(FileModules::new());
     let mut pending = None;
     while let Some((request, _)) = receive::<Request>(socket)? {
         if let (Request::Module(path, _), Some(debuginfod)) = (&request, &files.debuginfod) {
@@ -39,7 +41,7 @@ pub(crate) fn serve(socket: &OwnedFd, files: &Files, parts: Parts<'_>) -> io::Re
 pub(super) fn answer(
     request: Request,
     files: &Files,
-    modules: &FileModules,
+    modules: &Arc<FileModules>,
     pending: &mut Option<Pending>,
     parts: Parts<'_>,
 ) -> (Reply, Option<OwnedFd>) {
@@ -79,16 +81,43 @@ pub(super) fn answer(
 
 /// Opens a module: an ELF file, or a file named on the command line or known by name. The worker may have been taken
 /// over by the files it parses, so it gets no other file's bytes.
-fn module(path: &Path, only: Option<Inode>, files: &Files, modules: &FileModules) -> Result<(File, Reply), Missing> {
-    let (mut file, stat) = modules.open_file(path, only)?;
+fn module(
+    path: &Path,
+    only: Option<Inode>,
+    files: &Files,
+    modules: &Arc<FileModules>,
+) -> Result<(File, Reply), Missing> {
+    let Module { mut file, stat, is_elf } = match &files.calls {
+        None => Module::open(path, only, modules)?,
+        Some(calls) => {
+            let (its_path, modules) = (path.to_owned(), Arc::clone(modules));
+            let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let opened = calls.call(Place::directory_of(path), move || Module::open(&its_path, only, &modules));
+            opened.unwrap_or(Err(Missing::Unreadable))?
+        }
+    };
     if let Some(names) = files.kernel_names.as_ref().filter(|_| path == Path::new(KERNEL_NAMES)) {
         file = names.open(&file).map_err(|_error| Missing::Unreadable)?;
     }
-    let mut magic = [0; 4];
-    let mut is_elf = || file.read_exact_at(&mut magic, 0).is_ok_and(|()| &magic == b"\x7fELF");
     let is_named =
         files.inputs.iter().any(|input| input == path) || KERNEL_FILES.iter().any(|known| Path::new(known) == path);
-    if is_named || is_elf() { Ok((file, Reply::Module(stat))) } else { Err(Missing::NotElf) }
+    if is_named || is_elf { Ok((file, Reply::Module(stat))) } else { Err(Missing::NotElf) }
+}
+
+/// An open file.
+struct Module {
+    file: File,
+    stat: FileStat,
+    is_elf: bool,
+}
+
+impl Module {
+    fn open(path: &Path, only: Option<Inode>, modules: &FileModules) -> Result<Self, Missing> {
+        let (file, stat) = modules.open_file(path, only)?;
+        let mut magic = [0; 4];
+        let is_elf = file.read_exact_at(&mut magic, 0).is_ok_and(|()| &magic == b"\x7fELF");
+        Ok(Self { file, stat, is_elf })
+    }
 }
 
 fn input(path: &Path, files: &Files) -> io::Result<OwnedFd> {

@@ -2,6 +2,7 @@
 
 use super::process::memory_file;
 use crate::debuginfod::Fetcher;
+use fpprof_collector::BlockingCalls;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -24,6 +25,8 @@ pub(crate) struct Files {
     pub(crate) debuginfod: Option<Fetcher>,
     /// A copy of `/proc/kallsyms`, shared by successive workers.
     pub(crate) kernel_names: Option<Arc<KernelNames>>,
+    /// Opens modules within a limit of time; shared by successive workers. `None`: however long it takes.
+    pub(crate) calls: Option<Arc<Mutex<BlockingCalls>>>,
     /// The most bytes that the worker may write into a file; `None` for no limit.
     pub(crate) max_file_bytes: Option<u64>,
     /// The worker has no limit of CPU time: it runs as long as a recording, which may be forever.

@@ -9,6 +9,7 @@ use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 fn bytes_of(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
@@ -22,7 +23,7 @@ fn only_what_is_needed_is_opened() {
     std::fs::write(&named, "named").unwrap();
     std::fs::write(&secret, "secret").unwrap();
     let files = Files::new([named.as_path()], []);
-    let ask = |request| answer(request, &files, &FileModules::new(), &mut None, &mut || None);
+    let ask = |request| answer(request, &files, &Arc::new(FileModules::new()), &mut None, &mut || None);
     let this = std::env::current_exe().unwrap();
     for path in [&named, &this, Path::new("/proc/kallsyms")] {
         let (reply, file) = ask(Request::Module(bytes_of(path), None));
@@ -78,7 +79,7 @@ fn outputs_are_whole_or_gone() {
     let path = dir.path().join("output");
     let files = Files::new([], [path.as_path()]);
     let mut pending = None;
-    let mut ask = |request| answer(request, &files, &FileModules::new(), &mut pending, &mut || None);
+    let mut ask = |request| answer(request, &files, &Arc::new(FileModules::new()), &mut pending, &mut || None);
     assert!(matches!(ask(Request::Create(bytes_of(&path))).0, Reply::Done));
     assert!(!path.exists());
     assert!(matches!(ask(Request::Commit).0, Reply::Done));

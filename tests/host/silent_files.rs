@@ -9,11 +9,14 @@ use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, SessionACL,
 };
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -143,6 +146,34 @@ fn slow_file_systems_are_left_out() {
     assert!(recorded.status.success() && words.contains("the file systems of its user are too slow"), "{words}");
     opens.lock().unwrap().answer_all();
     assert_balance(&report(&file, &[]));
+    session.umount_and_join().unwrap();
+}
+
+/// Check that the agent stores its intervals while a program's file system does not answer.
+#[test]
+fn silent_file_systems_hold_up_no_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let [own, mount, store, config] = ["own", "mount", "store", "agent.toml"].map(|name| dir.path().join(name));
+    compile("gcc", &["-O2"], &own, &Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c"));
+    let (opens, session, _unmounts) = mounted(&own, &mount, None);
+    let settings = format!(
+        "rate = 99\ninterval = \"1s\"\ncall-graph = \"dwarf\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
+         [limits]\ncpu-percent = 100.0\nmemory = \"64G\"\n[store]\npath = {store:?}\n"
+    );
+    std::fs::write(&config, settings).unwrap();
+    let mut agent = Ended(fpprof().arg("agent").arg("--config").arg(&config).spawn().unwrap());
+    let _answers = AnswersAtLast(Arc::clone(&opens));
+    let busy = Ended(Command::new(mount.join("program0")).arg("1000").stdout(Stdio::null()).spawn().unwrap());
+    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let n_stored = || entries(&store.join("stacks")).flat_map(|day| entries(&day.path())).count();
+    // One by the recorder, one by the process that unwinds.
+    wait_until("the program is opened", || opens.lock().unwrap().unanswered.len() >= 2);
+    let before = n_stored();
+    wait_until("intervals are stored", || n_stored() >= before + 5);
+    opens.lock().unwrap().answer_all();
+    kill(Pid::from_raw(agent.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert!(agent.wait().unwrap().success());
+    drop(busy);
     session.umount_and_join().unwrap();
 }
 
