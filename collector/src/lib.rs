@@ -64,7 +64,7 @@ pub use error::Error;
 pub use event::{BadEvent, EventSpec};
 pub use host::host;
 pub use note::Note;
-pub use parts_control::PartsControl;
+pub use parts_control::{PartsControl, UnusedFile};
 pub use plan::sampling_event;
 pub use privileges::user_of_file_capabilities;
 pub use proc::{BlockingCalls, MapsEntry, Place, parse_maps};

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::jit_dumps::{self, EndedDump, JitDump};
 use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
-use crate::parts_control::PartsControl;
+use crate::parts_control::{PartsControl, UnusedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
 use crate::proc::{BlockingCalls, Place, open_mapped};
 use crate::request::Request;
@@ -24,7 +24,7 @@ use fpprof_recording::model::{BuildId, FileIdentity, Mmap};
 pub(crate) use reduce::without_data;
 use rustc_hash::{FxHashMap, FxHashSet};
 pub(crate) use saver::Omitted;
-use saver::{Done, FileSaver, Job, RENEWED_AFTER, WatchedFile};
+use saver::{Done, FileKey, FileSaver, Job, RENEWED_AFTER, WatchedFile, key_of};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub(crate) struct Modules {
 struct KnownFile {
     build_id: Option<BuildId>,
     user: u32,
+    /// When it was last mapped.
+    mapped_ns: u64,
 }
 
 /// What each user has of each limit.
@@ -75,14 +77,6 @@ struct AllShares {
     files: Shares,
     tables: Shares,
     dumps: Shares,
-}
-
-/// Identity of a file without its build ID, which is known only after reading the file.
-type FileKey = (u32, u32, u64, u64);
-
-/// The generation is only known for mappings that the kernel reported.
-fn key_of(identity: &FileIdentity) -> FileKey {
-    (identity.dev_major, identity.dev_minor, identity.inode, identity.inode_generation)
 }
 
 /// Leaves out the generation: the mapping of a dump may be reported by the kernel or read from `/proc`.
@@ -137,7 +131,8 @@ impl Modules {
         if mmap.identity.inode == 0 || (is_dump(&mmap.path) && self.note_dump(mmap)) {
             return;
         }
-        if let Some(known) = self.files.get(&key) {
+        if let Some(known) = self.files.get_mut(&key) {
+            known.mapped_ns = known.mapped_ns.max(mmap.time_ns);
             mmap.identity.build_id = mmap.identity.build_id.or(known.build_id);
             return;
         }
@@ -152,7 +147,8 @@ impl Modules {
         if mmap.identity.build_id.is_none() {
             mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(place, &opened.file));
         }
-        self.files.insert(key, KnownFile { build_id: mmap.identity.build_id, user: place.user() });
+        let known = KnownFile { build_id: mmap.identity.build_id, user: place.user(), mapped_ns: mmap.time_ns };
+        self.files.insert(key, known);
         let opened = opened.filter(|_| self.shares.open.take(place.user(), 1));
         self.saver.send(Job::File(WatchedFile { opened, mmap: mmap.clone(), place }));
     }
@@ -244,11 +240,17 @@ impl Modules {
         }
     }
 
-    /// Forgets the files whose bytes are in no later part of the recording, so that those that are mapped again are recorded
-    /// again. Call it before mappings are noted.
-    pub(crate) fn forget_dropped(&mut self) {
-        let dropped = self.parts_control.as_ref().map(|control| control.take_dropped_files()).unwrap_or_default();
-        dropped.iter().for_each(|identity| self.forget(&key_of(identity)));
+    /// Forgets the files that no process has mapped any more, and closes them. Call it before mappings are noted.
+    pub(crate) fn forget_unused(&mut self) {
+        let files = self.parts_control.as_ref().map(|control| control.take_unused_files()).unwrap_or_default();
+        let is_unused = |key: &FileKey, as_of_ns| self.files.get(key).is_some_and(|known| known.mapped_ns <= as_of_ns);
+        let keyed = files.iter().map(|UnusedFile { identity, as_of_ns }| (key_of(identity), *as_of_ns));
+        let unused: FxHashSet<FileKey> =
+            keyed.filter(|(key, as_of_ns)| is_unused(key, *as_of_ns)).map(|(key, _)| key).collect();
+        if !unused.is_empty() {
+            unused.iter().for_each(|key| self.forget(key));
+            self.saver.send(Job::Forget(unused));
+        }
     }
 
     fn forget(&mut self, key: &FileKey) {

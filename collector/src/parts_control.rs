@@ -8,8 +8,17 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub struct PartsControl {
     is_flush_requested: AtomicBool,
-    /// Files whose bytes were recorded and are in no later part.
-    dropped_files: Mutex<Vec<FileIdentity>>,
+    unused_files: Mutex<Vec<UnusedFile>>,
+}
+
+/// A file that the recorder may forget: no process has it mapped any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnusedFile {
+    /// The file.
+    pub identity: FileIdentity,
+    /// It is used again if it was mapped after this time, `CLOCK_MONOTONIC` nanoseconds. If its bytes were recorded and are in
+    /// no later part, it must be forgotten in any case: `u64::MAX`.
+    pub as_of_ns: u64,
 }
 
 impl PartsControl {
@@ -30,15 +39,14 @@ impl PartsControl {
         self.is_flush_requested.swap(false, Ordering::AcqRel)
     }
 
-    /// Tells the recorder that the bytes of these files were dropped, because no process had them mapped any more: when
-    /// one is mapped again, they must be recorded again.
-    pub fn forget(&self, files: Vec<FileIdentity>) {
-        self.dropped_files.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
+    /// Tells the recorder which files it may forget: it closes them, and looks at them anew when they are mapped again.
+    pub fn forget(&self, files: Vec<UnusedFile>) {
+        self.unused_files.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
     }
 
-    /// The files dropped since the last call.
+    /// The files since the last call.
     #[must_use]
-    pub fn take_dropped_files(&self) -> Vec<FileIdentity> {
-        std::mem::take(&mut *self.dropped_files.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take_unused_files(&self) -> Vec<UnusedFile> {
+        std::mem::take(&mut *self.unused_files.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

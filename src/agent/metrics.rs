@@ -99,7 +99,7 @@ impl Metrics {
         registry.register("ticks_skipped", "Ticks in what is not profiled", all.skipped.clone());
         registry.register("samples_dropped", "Samples that could not be kept until the end of an interval", all.dropped.clone());
         registry.register("samples_unread", "Ticks whose samples were not read yet at the end of the last interval", all.unread.clone());
-        registry.register("blocks_dropped", "Blocks of samples or process events for which there was no room in memory", all.left_out.clone());
+        registry.register("blocks_dropped", "Blocks of samples, process events or bytes of files for which there was no room in memory", all.left_out.clone());
         registry.register("samples_stored", "Samples in the store", all.stored.clone());
         registry.register("samples_discarded", "Recorded samples that are not in the store, by cause", all.discarded.clone());
         registry.register("stacks", "Stacks by strategy, and by how they end", all.stacks.clone());

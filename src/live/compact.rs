@@ -2,10 +2,11 @@
 //! ended, and the bytes of files that only they had mapped.
 
 use crate::worker::memory_file;
+use fpprof_collector::UnusedFile;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{Cgroup, FileIdentity, Meta, Mmap, Sideband};
-use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_kind};
-use std::collections::{BTreeMap, BTreeSet};
+use fpprof_recording::{BlockKind, PackedModule, Recording, RecordingWriter, block_kind};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::sync::Arc;
 
@@ -32,48 +33,84 @@ impl Write for BlockSink {
 pub(super) struct Compacted {
     /// A recording without samples, with only the events that later samples can need.
     pub(super) blocks: Vec<Block>,
-    /// Files whose bytes are no longer in it.
-    pub(super) dropped_files: Vec<FileIdentity>,
+    /// Files that no process has mapped any more, or whose bytes are no longer in it.
+    pub(super) unused_files: Vec<UnusedFile>,
+    /// Modules that are needed, but for which there was no room.
+    pub(super) n_left_out: u64,
 }
 
-/// Rewrites the recording without samples, with only the events that later samples can need.
+/// Rewrites the recording without samples, with only the events that later samples can need. Of files and compiled code, the
+/// newest are kept, up to `most_bytes` as stored.
 ///
 /// Reads the events three times: to find which processes and threads are alive, which files their mappings refer to,
 /// and to write the events that are needed. `Recording` reads from a file, hence the memory file.
 ///
 /// # Errors
 /// If the recording cannot be read.
-pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Compacted> {
+pub(super) fn without_the_dead(blocks: &[Block], most_bytes: usize) -> anyhow::Result<Compacted> {
     let mut file = memory_file("fpprof-events")?;
     blocks.iter().try_for_each(|(_, block)| file.write_all(block))?;
     let mut recording = Recording::open(BufReader::new(file))?;
     let meta: Meta = recording.meta().clone();
-    let mut liveness = Liveness::default();
-    in_order(&mut recording, |event, n| liveness.note(event, n))?;
+    let (mut liveness, mut as_of_ns) = (Liveness::default(), 0);
+    in_order(&mut recording, |event, n| {
+        as_of_ns = as_of_ns.max(event.time_ns().unwrap_or(0));
+        liveness.note(event, n);
+    })?;
     let needed = Needed { since: liveness.needed(), threads: liveness.threads };
     let mut files = Files::default();
     in_order(&mut recording, |event, n| files.note(event, needed.has(event, n)))?;
     let mut writer = RecordingWriter::new(BlockSink::default(), &meta)?;
-    let (mut result, mut dropped_files) = (Ok(()), Vec::new());
+    let (mut result, mut modules, mut dropped) = (Ok(()), Vec::new(), Vec::new());
     in_order(&mut recording, |event, n| {
-        let is_needed = match event {
-            Sideband::Module(module) => match Compiled::of_path(&module.path) {
-                Some(compiled) => needed.since.contains_key(&compiled.pid()),
-                None => {
-                    let is_needed = files.has(&module.identity);
-                    dropped_files.extend((!is_needed).then_some(module.identity));
-                    is_needed
+        let written = match event {
+            Sideband::Module(module) => {
+                let compiled = Compiled::of_path(&module.path);
+                let is_needed = compiled
+                    .map_or_else(|| files.has(&module.identity), |compiled| needed.since.contains_key(&compiled.pid()));
+                let file = compiled.is_none().then_some(module.identity);
+                if is_needed {
+                    PackedModule::new(module.clone()).map(|packed| modules.push(Module { file, packed }))
+                } else {
+                    dropped.extend(file);
+                    Ok(())
                 }
-            },
-            event => needed.has(event, n),
+            }
+            event if needed.has(event, n) => writer.sideband(event),
+            _ => Ok(()),
         };
-        if is_needed && result.is_ok() {
-            result = writer.sideband(event);
+        if result.is_ok() {
+            result = written;
         }
     })?;
     result?;
+    let (modules, left_out) = newest(modules, most_bytes);
+    dropped.extend(left_out.iter().filter_map(|module| module.file));
+    let dropped = dropped.into_iter().map(|identity| UnusedFile { identity, as_of_ns: u64::MAX });
+    let unmapped = files.unmapped().map(|identity| UnusedFile { identity, as_of_ns });
+    let unused_files = dropped.chain(unmapped).collect();
+    modules.into_iter().try_for_each(|module| writer.module(module.packed))?;
     writer.flush()?;
-    Ok(Compacted { blocks: writer.into_inner().0, dropped_files })
+    Ok(Compacted { blocks: writer.into_inner().0, unused_files, n_left_out: left_out.len() as u64 })
+}
+
+/// The bytes of a file, or compiled code.
+struct Module {
+    file: Option<FileIdentity>,
+    packed: PackedModule,
+}
+
+/// The newest of modules that are in order of age, up to these bytes, and those that are left out. The kernel's own code is
+/// always among them.
+fn newest(modules: Vec<Module>, most_bytes: usize) -> (Vec<Module>, Vec<Module>) {
+    let mut bytes = 0_usize;
+    let is_of_kernel = |module: &Module| module.file.is_some_and(|file| file.inode == 0);
+    let (mut newest, left_out): (Vec<_>, _) = modules.into_iter().rev().partition(|module| {
+        bytes = bytes.saturating_add(module.packed.stored_bytes());
+        is_of_kernel(module) || bytes <= most_bytes
+    });
+    newest.reverse();
+    (newest, left_out)
 }
 
 /// Visits the process events, numbered from 0.
@@ -112,17 +149,25 @@ impl Needed {
     }
 }
 
-/// The files that needed mappings refer to.
+/// The files that mappings refer to.
 #[derive(Debug, Default)]
 struct Files {
+    all: HashSet<FileIdentity>,
+    /// Those of needed mappings.
     mapped: BTreeSet<(u32, u32, u64)>,
 }
 
 impl Files {
     fn note(&mut self, event: &Sideband, is_needed: bool) {
-        if let (Sideband::Mmap(mmap), true) = (event, is_needed) {
+        let Sideband::Mmap(mmap) = event else { return };
+        self.all.insert(mmap.identity);
+        if is_needed {
             self.mapped.insert(file_of(&mmap.identity));
         }
+    }
+
+    fn unmapped(&self) -> impl Iterator<Item = FileIdentity> + '_ {
+        self.all.iter().copied().filter(|identity| !self.has(identity))
     }
 
     /// Whether the bytes of a module are needed. Inode 0 is the kernel's own code, which is always needed. A file's

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 /// The most bytes of samples kept for the next part; further blocks are left out and counted.
 const MAX_SAMPLE_BYTES: usize = 32 << 20;
-/// The most bytes of process events kept after compaction.
+/// The most bytes of process events kept after compaction, including those of files and compiled code.
 const MAX_EVENT_BYTES: usize = 64 << 20;
+/// The most bytes of files and compiled code among them: without process events, no stack has names.
+const MAX_MODULE_BYTES: usize = MAX_EVENT_BYTES / 2;
 /// Bytes of process events at which they are first compacted; afterwards, whenever they have grown by half. Until
 /// then, each part has those of ended processes, too.
 const COMPACT_AT: usize = 1 << 20;
@@ -189,15 +191,16 @@ impl Feed {
             let taken = blocks.taken().to_vec();
             // It takes a while, and the recorder must not wait for it.
             drop(blocks);
-            let compacted = without_the_dead(&taken);
+            let compacted = without_the_dead(&taken, MAX_MODULE_BYTES);
             let mut blocks = self.0.lock();
             let is_same = |((_, now), (_, then)): (&Block, &Block)| Arc::ptr_eq(now, then);
             if blocks.taken().len() == taken.len() && blocks.taken().iter().zip(&taken).all(is_same) {
                 // Events that cannot be read are kept, up to the limit.
-                let Compacted { blocks: needed, dropped_files } =
-                    compacted.unwrap_or(Compacted { blocks: taken, dropped_files: Vec::new() });
+                let unread = Compacted { blocks: taken, unused_files: Vec::new(), n_left_out: 0 };
+                let Compacted { blocks: needed, unused_files, n_left_out } = compacted.unwrap_or(unread);
+                blocks.left_out.blocks += n_left_out;
                 blocks.replace_taken(needed);
-                self.0.control.forget(dropped_files);
+                self.0.control.forget(unused_files);
             }
         }
         part

@@ -29,4 +29,10 @@ impl PackedModule {
             by_cpu: Vec::new(),
         }))
     }
+
+    /// Size as stored, bytes.
+    #[must_use]
+    pub fn stored_bytes(&self) -> usize {
+        self.0.stored.len()
+    }
 }

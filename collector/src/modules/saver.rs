@@ -9,6 +9,7 @@ use crate::proc::{BlockingCalls, Opened, Place, open_mapped, still_at};
 use crate::share::Shares;
 use fpprof_recording::PackedModule;
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -68,7 +69,17 @@ pub(super) enum Job {
     Table(u32, Place, Option<Directory>),
     Dump(JitDump),
     Bytes(ModuleBytes),
+    /// Stops looking at these files, and closes them.
+    Forget(FxHashSet<FileKey>),
     Look,
+}
+
+/// Identity of a file without its build ID, which is known only after reading the file.
+pub(super) type FileKey = (u32, u32, u64, u64);
+
+/// The generation is only known for mappings that the kernel reported.
+pub(super) fn key_of(identity: &FileIdentity) -> FileKey {
+    (identity.dev_major, identity.dev_minor, identity.inode, identity.inode_generation)
 }
 
 /// Something the saver no longer needs.
@@ -78,7 +89,7 @@ pub(super) enum Done {
     Table { pid: u32 },
     /// The dump of a process that has ended.
     Dump(EndedDump),
-    /// A file that is no longer at its path.
+    /// A file that is no longer at its path, or was to be forgotten.
     File { identity: FileIdentity, user: u32, was_open: bool, is_deleted: bool },
 }
 
@@ -283,7 +294,15 @@ impl Work {
             Job::Table(pid, place, directory) => self.tables.add(pid, place, directory),
             Job::Dump(dump) => self.dumps.add(dump),
             Job::Bytes(module) => _ = self.outbox.add(module),
+            Job::Forget(keys) => self.forget(&keys),
             Job::Look => {}
+        }
+    }
+
+    fn forget(&mut self, keys: &FxHashSet<FileKey>) {
+        for file in self.files.extract_if(.., |file| keys.contains(&key_of(&file.mmap.identity))) {
+            let (identity, user, was_open) = (file.mmap.identity, file.place.user(), file.opened.is_some());
+            send(&self.done, Done::File { identity, user, was_open, is_deleted: false });
         }
     }
 

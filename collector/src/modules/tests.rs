@@ -107,7 +107,7 @@ fn dropped_files_are_saved_again() {
     let room = modules.shares.files.left(own_uid());
     let map = |modules: &mut Modules| {
         let mut mmap = mapping.clone();
-        modules.forget_dropped();
+        modules.forget_unused();
         modules.note(&mut mmap);
         assert!(mmap.identity.build_id.is_some());
         mmap.identity
@@ -122,11 +122,40 @@ fn dropped_files_are_saved_again() {
         std::fs::rename(&elsewhere, &path).unwrap();
         map(&mut modules);
         assert_eq!((modules.files.len(), modules.shares.files.left(own_uid())), (1, room - 1));
-        control.forget(vec![file, file]);
+        control.forget(vec![UnusedFile { identity: file, as_of_ns: u64::MAX }; 2]);
     }
-    modules.forget_dropped();
+    modules.forget_unused();
     assert_eq!((modules.files.len(), modules.shares.files.left(own_uid())), (0, room));
     assert_eq!(modules.finish(None, |_| panic!("saved a third time")), Omitted::default());
+}
+
+/// Check that a file that no process has mapped any more is closed and forgotten, unless it was mapped after that was known;
+/// and that it is known again when it is mapped again.
+#[test]
+fn unused_files_are_forgotten() {
+    let control = Arc::new(PartsControl::default());
+    let request = Request { parts_control: Some(Arc::clone(&control)), ..Request::new(Target::System) };
+    let mut modules = Modules::new(8, &request).unwrap();
+    let (file, room) = (tempfile::NamedTempFile::new().unwrap(), modules.shares.open.left(own_uid()));
+    std::fs::copy("/bin/true", file.path()).unwrap();
+    let mut known = |map_at: Option<u64>, as_of_ns| {
+        let mut mmap = Mmap { time_ns: map_at.unwrap_or(0), ..code_of(&file) };
+        map_at.iter().for_each(|_| modules.note(&mut mmap));
+        control.forget(vec![UnusedFile { identity: mmap.identity, as_of_ns }]);
+        modules.forget_unused();
+        let n = modules.files.len();
+        // The saver closes it, and reports that.
+        while n == 0 && modules.shares.open.left(own_uid()) < room {
+            modules.look();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (n, modules.shares.open.left(own_uid()) == room)
+    };
+    assert_eq!(known(Some(5), 4), (1, false));
+    assert_eq!(known(Some(7), 6), (1, false));
+    assert_eq!(known(None, 7), (0, true));
+    assert_eq!(known(Some(9), 8), (1, false));
+    assert_eq!(known(None, 9), (0, true));
 }
 
 /// Check that of many files the deleted one is saved after some looks, and all deleted ones at the end.

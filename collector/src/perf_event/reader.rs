@@ -130,7 +130,7 @@ impl<W: Write> Reader<W> {
         let scratch = &mut self.scratch;
         let cursor = |cpu: &CpuEvents| Cursor::new(&cpu.ring, cpu.ring.tail(), cpu.ring.head(), scratch);
         cursors.extend(self.events.cpus.iter().map(cursor));
-        self.modules.forget_dropped();
+        self.modules.forget_unused();
         let mut events = std::mem::take(&mut self.process_events);
         self.events.sideband.drain(cut_ns, &mut events);
         events.drain(..).for_each(|event| self.read_event(event));

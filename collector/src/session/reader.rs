@@ -129,7 +129,7 @@ impl<W: Write> Reader<W> {
     pub(super) fn read(&mut self, cut_ns: u64) {
         self.cursors.clear();
         self.cursors.extend(self.rings.ring_ids().map(|ring_id| self.rings.cursor(ring_id)));
-        self.modules.forget_dropped();
+        self.modules.forget_unused();
         let mut events = std::mem::take(&mut self.process_events);
         self.sideband.drain(cut_ns, &mut events);
         events.drain(..).for_each(|event| self.read_event(event));

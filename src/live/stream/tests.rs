@@ -1,12 +1,13 @@
 //! Tests of recordings in memory.
 
 use super::*;
+use fpprof_collector::UnusedFile;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{
     CaptureMode, Cgroup, Checkpoint, Collector, Comm, CpuCounters, Exit, FileIdentity, Fork, Host, Meta, Mmap,
     ModuleBytes, Sample, Sideband, SidebandLoss, Target,
 };
-use fpprof_recording::{Recording, RecordingWriter};
+use fpprof_recording::{PackedModule, Recording, RecordingWriter};
 use std::io::Cursor;
 
 fn meta() -> Meta {
@@ -156,7 +157,7 @@ fn parts_end_with_a_balance() {
     let (events, samples) = opened(part);
     assert!(events.len() > n_events && samples == 3, "{}", events.len());
     assert!(feed.0.lock().event_bytes < 1000);
-    assert_eq!(feed.control().take_dropped_files(), [file]);
+    assert_eq!(feed.control().take_unused_files(), [UnusedFile { identity: file, as_of_ns: u64::MAX }]);
     // No new balance: the samples after the last one wait.
     assert_eq!(opened(feed.take().expect("a balance")).1, 0);
     write(1, Some(6));
@@ -212,11 +213,12 @@ fn memory_is_bounded() {
     assert_eq!((second.left_out, second.into_bytes().len()), (5, fits * samples.len()));
 }
 
-/// The events that are left of these blocks, and the files whose bytes are not.
-fn needed_of(blocks: &[Block]) -> (Vec<Sideband>, Vec<FileIdentity>) {
-    let Compacted { blocks, dropped_files } = without_the_dead(blocks).expect("it can be read");
+/// The events that are left of these blocks, and the files that may be forgotten.
+fn needed_of(blocks: &[Block]) -> (Vec<Sideband>, Vec<UnusedFile>) {
+    let Compacted { blocks, unused_files, n_left_out } = without_the_dead(blocks, usize::MAX).expect("it can be read");
+    assert_eq!(n_left_out, 0);
     let (left, _) = opened(Part { blocks: blocks.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
-    (left, dropped_files)
+    (left, unused_files)
 }
 
 /// Check that the bytes of a file are removed with the last process that maps it, even if they come later, that this is
@@ -244,9 +246,39 @@ fn bytes_of_files_go_with_their_processes() {
             .chain([&module(9), &table(3), &table(4)])
             .for_each(|event| writer.sideband(event).expect("an event"))
     });
-    let (left, dropped_files) = needed_of(&blocks);
-    assert_eq!(left, [module(0), module(8), mapped(4, 8), table(4)]);
-    assert_eq!(dropped_files.iter().map(|identity| identity.inode).collect::<Vec<_>>(), [7, 9]);
+    let (left, unused_files) = needed_of(&blocks);
+    assert_eq!(left, [module(0), module(8), table(4), mapped(4, 8)]);
+    let unused = |as_of_ns| move |file: &UnusedFile| (file.as_of_ns == as_of_ns).then_some(file.identity.inode);
+    assert_eq!(unused_files.iter().filter_map(unused(u64::MAX)).collect::<Vec<_>>(), [7, 9], "their bytes are gone");
+    assert_eq!(unused_files.iter().filter_map(unused(1)).collect::<Vec<_>>(), [7], "as of the last event");
+}
+
+/// Check that of the bytes of files and compiled code the newest are kept, besides the kernel's own code, that the others
+/// are counted and named, and that no process event is lost for them.
+#[test]
+fn the_newest_bytes_are_kept() {
+    let identity = |inode| FileIdentity { inode, ..FileIdentity::default() };
+    let mapped = |inode| {
+        let Sideband::Mmap(mapping) = mmap(2, 0x1000 * inode) else { panic!("a mapping") };
+        Sideband::Mmap(Mmap { identity: identity(inode), ..mapping })
+    };
+    let module =
+        |inode| Sideband::Module(ModuleBytes { path: b"/a".to_vec(), identity: identity(inode), bytes: vec![1; 5000] });
+    let events = [mapped(7), module(0), module(7), mapped(8), module(8), mapped(9), module(9)];
+    let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
+    let Sideband::Module(bytes) = module(9) else { panic!("a module") };
+    let size = PackedModule::new(bytes).expect("it is packed").stored_bytes();
+    for (most_bytes, expected) in [(7 * size / 2, vec![0, 7, 8, 9]), (5 * size / 2, vec![0, 8, 9]), (size / 2, vec![0])]
+    {
+        let Compacted { blocks, unused_files, n_left_out } =
+            without_the_dead(&blocks, most_bytes).expect("it can be read");
+        let blocks = blocks.into_iter().map(|(_, block)| block).collect();
+        let (left, _) = opened(Part { blocks, ..Part::default() });
+        let expected_left = expected.iter().map(|&inode| module(inode)).chain([mapped(7), mapped(8), mapped(9)]);
+        assert_eq!(left, expected_left.collect::<Vec<_>>());
+        assert_eq!((unused_files.len(), n_left_out), (4 - expected.len(), 4 - expected.len() as u64));
+        assert!(unused_files.iter().all(|file| !expected.contains(&file.identity.inode)), "{unused_files:?}");
+    }
 }
 
 /// Check that a process whose first thread has exited is kept while another one lives, executes a program or maps
