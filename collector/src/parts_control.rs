@@ -1,13 +1,14 @@
 //! Control of a recording that is taken in parts while it runs.
 
 use fpprof_recording::model::FileIdentity;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Shared between the recorder and what takes the parts.
 #[derive(Debug, Default)]
 pub struct PartsControl {
     is_flush_requested: AtomicBool,
+    n_reads: AtomicU64,
     unused_files: Mutex<Vec<UnusedFile>>,
 }
 
@@ -22,6 +23,17 @@ pub struct UnusedFile {
 }
 
 impl PartsControl {
+    /// Counts a read of the rings.
+    pub(crate) fn note_read(&self) {
+        self.n_reads.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often the rings were read; at least each ten seconds, unless the recorder hangs.
+    #[must_use]
+    pub fn n_reads(&self) -> u64 {
+        self.n_reads.load(Ordering::Acquire)
+    }
+
     /// Has the recorder flush at its next read of the rings.
     pub fn request_flush(&self) {
         self.is_flush_requested.store(true, Ordering::Release);

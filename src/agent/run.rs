@@ -13,7 +13,7 @@ use super::spool::Spool;
 use super::store::{Size, Store, own_dir};
 use crate::debuginfod::{Background, Servers};
 use crate::exit::DONE;
-use crate::live::Part;
+use crate::live::{Feed, Part};
 use crate::output::print_message;
 use crate::values::mode_name;
 use anyhow::{Context as _, bail};
@@ -134,6 +134,14 @@ fn debuginfod(config: &Config, store: &Store, metrics: &Arc<Metrics>) -> anyhow:
     Ok(Some(Arc::new(background)))
 }
 
+/// Notifies systemd's watchdog, unless the recorder has not read since the last call: then it hangs.
+fn notify_alive(feed: &Feed, n_reads: &mut u64) {
+    let n_before = std::mem::replace(n_reads, feed.control().n_reads());
+    if *n_reads != n_before {
+        notify(NotifyState::Watchdog);
+    }
+}
+
 /// What to do after a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -200,8 +208,9 @@ impl Agent<'_> {
         self.metrics.set_effort(effort);
         let mut counting = Counting::new(session.parser(), Some(effort.rate), &self.writer);
         let mut interval = self.begin();
+        let mut n_reads = 0;
         let next = loop {
-            notify(NotifyState::Watchdog);
+            notify_alive(&session.feed, &mut n_reads);
             let left = interval.ends.saturating_duration_since(Instant::now());
             match self.orders.recv_timeout(left.min(ALIVE_EVERY)) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break Some(Next::Stop),
@@ -219,7 +228,7 @@ impl Agent<'_> {
                     };
                     let ended = std::mem::replace(&mut interval, self.begin());
                     let used = self.close(part, &ended, &mut counting);
-                    notify(NotifyState::Watchdog);
+                    notify_alive(&session.feed, &mut n_reads);
                     self.compact(&interval);
                     if used.is_some() {
                         // These settings work: no need to go back.

@@ -532,6 +532,7 @@ fn systemd_is_notified() {
     let next = || messages.recv_timeout(Duration::from_secs(120)).expect("a message");
     // Watchdog messages may precede readiness.
     assert_eq!(std::iter::repeat_with(next).find(|message| message != "WATCHDOG=1").as_deref(), Some("READY=1"));
+    assert_eq!(next(), "WATCHDOG=1", "the recorder reads");
     agent.wait_for_samples(1.0);
     let children = children_of(agent.agent.id());
     assert!(!children.is_empty());

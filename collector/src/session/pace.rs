@@ -11,9 +11,13 @@ pub(crate) const FLUSH: Duration = Duration::from_millis(850);
 /// The same if flushes can be requested.
 const FLUSH_UNREQUESTED: Duration = Duration::from_secs(10);
 
-/// Whether written data must be flushed: on request, or after the time over which equal samples are written once.
+/// Whether written data must be flushed: on request, or after the time over which equal samples are written once. Call it
+/// after each read of the rings.
 pub(crate) fn must_flush(request: &Request, since_flush: Duration) -> bool {
-    let is_requested = request.parts_control.as_ref().is_some_and(|control| control.take_flush_request());
+    let is_requested = request.parts_control.as_ref().is_some_and(|control| {
+        control.note_read();
+        control.take_flush_request()
+    });
     let usual = if request.parts_control.is_some() { FLUSH_UNREQUESTED } else { FLUSH };
     is_requested || since_flush >= request.aggregate.map_or(usual, |apart| apart.max(usual))
 }
