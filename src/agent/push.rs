@@ -349,6 +349,7 @@ impl Pushing {
             Ok(Answer::Refused(why)) => to.answered(&entry, "refused", Some(&why), &self.metrics),
             Ok(Answer::Retry { why, status, after, unclear }) => {
                 to.wait(&why, after);
+                entry.failed += u32::from(status.is_some());
                 entry.unclear += u32::from(unclear);
                 if entry.unclear < MAX_UNCLEAR {
                     to.collector.spool.give_back(entry);

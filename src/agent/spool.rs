@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// How often a request fails before the others have their turn: most failures are about the receiver, not about the request.
+const TRIES: u32 = 10;
+
 /// The directory and its index: one for all configurations with this directory, so that what is being sent is known and
 /// not removed.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(super) struct Entry {
     pub(super) samples: u64,
     bytes: u64,
     protocol: Protocol,
+    /// How often it was answered by a failure, since the agent started.
+    pub(super) failed: u32,
     /// How often it was answered so that it may have been a refusal.
     pub(super) unclear: u32,
 }
@@ -107,7 +112,8 @@ impl Spool {
             match (rest, samples.parse()) {
                 (Some((_, PARTIAL)), _) => std::fs::remove_file(file.path())?,
                 (Some((protocol, "")), Ok(samples)) => {
-                    entries.push(Entry { samples, bytes: file.metadata()?.len(), protocol, name, unclear: 0 });
+                    let bytes = file.metadata()?.len();
+                    entries.push(Entry { samples, bytes, protocol, name, failed: 0, unclear: 0 });
                 }
                 _ => {}
             }
@@ -126,7 +132,7 @@ impl Spool {
             match write_whole(&self.dir, &name, body) {
                 Ok(()) => {
                     let (samples, bytes) = (*samples, body.len() as u64);
-                    self.waiting().push(Entry { name, samples, bytes, protocol, unclear: 0 });
+                    self.waiting().push(Entry { name, samples, bytes, protocol, failed: 0, unclear: 0 });
                 }
                 Err(error) => {
                     added.not_written = added.not_written.saturating_add(*samples);
@@ -169,10 +175,12 @@ impl Spool {
         remove(&self.dir.join(&entry.name))
     }
 
-    /// Takes the oldest request for this protocol and reads its file.
+    /// Takes the oldest request for this protocol and reads its file. One that has failed [`TRIES`] times lets the others pass,
+    /// so that a request which always fails does not hold them up.
     pub(super) fn take(&self, protocol: Protocol) -> Option<(Entry, io::Result<Vec<u8>>)> {
         let mut waiting = self.waiting();
-        let at = waiting.entries.iter().position(|entry| entry.protocol == protocol)?;
+        let of_protocol = waiting.entries.iter().enumerate().filter(|(_, entry)| entry.protocol == protocol);
+        let (at, _) = of_protocol.min_by_key(|(_, entry)| entry.failed / TRIES)?;
         let entry = waiting.entries.remove(at)?;
         drop(waiting);
         let body = std::fs::read(self.dir.join(&entry.name));
@@ -286,6 +294,27 @@ mod tests {
         let rest: Vec<u64> = std::iter::from_fn(|| spool.take(OTLP)).map(|(entry, _)| entry.samples).collect();
         assert_eq!(rest, [3, 4]);
         assert_eq!(std::fs::read_dir(dir.path().join("spool")).expect("a directory").count(), 3);
+    }
+
+    /// Check that a request that has failed often lets the others pass, and comes again.
+    #[test]
+    fn requests_that_fail_let_others_pass() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = spool_in(dir.path(), "web-1").expect("a spool");
+        spool.add(1, &requests(&[1, 2, 3]), OTLP, 1000);
+        let mut taken = Vec::new();
+        for _ in 0..3 * TRIES {
+            let (mut entry, _) = spool.take(OTLP).expect("a request");
+            taken.push(entry.samples);
+            // The second one succeeds.
+            if entry.samples != 2 {
+                entry.failed += 1;
+                spool.give_back(entry);
+            }
+        }
+        let times = |samples, n: u32| std::iter::repeat_n(samples, n.try_into().expect("a number"));
+        let expected = times(1, TRIES).chain([2]).chain(times(3, TRIES)).chain(times(1, TRIES - 1));
+        assert_eq!(taken, expected.collect::<Vec<u64>>());
     }
 
     /// Check that the oldest are removed when there is no room, except the one being sent, and that all of them are
