@@ -391,7 +391,8 @@ impl Agent<'_> {
         self.writer.failures.failed(doing, error, what);
     }
 
-    /// Reads the configuration again; returns whether it changed. An invalid file changes nothing.
+    /// Reads the configuration again, and what it names, such as certificates; returns whether it changed. An invalid file
+    /// changes nothing.
     fn reload(&mut self) -> bool {
         let settings = match Config::read(self.path)
             .and_then(|config| Settings::new(config, Some(&self.settings), &self.metrics))
@@ -402,6 +403,12 @@ impl Agent<'_> {
                 return false;
             }
         };
+        if settings.config == self.settings.config {
+            print_message("fpprof: read the configuration again: it is unchanged");
+            self.settings = settings;
+            self.connect();
+            return false;
+        }
         if settings.config.http != self.settings.config.http {
             print_message("fpprof: [http] changes with the next start");
         }

@@ -439,8 +439,8 @@ fn waits_are_stored() {
     agent.end().assert_balance();
 }
 
-/// Check that SIGHUP changes the rate, that an invalid file changes nothing and is reported, and that the balance is
-/// exact over all recordings.
+/// Check that SIGHUP changes the rate, that an invalid file changes nothing and is reported, that the recording goes on if
+/// the file is unchanged, and that the balance is exact over all recordings.
 #[test]
 fn settings_are_read_again() {
     let agent = Agent::start("rate = 99", &[]);
@@ -449,6 +449,11 @@ fn settings_are_read_again() {
     agent.signal(Signal::SIGHUP);
     wait_until("the mistake is named", || agent.log().contains("rate: choose 1 to 999"));
     assert_eq!(agent.metric("fpprof_sampling_rate_hertz"), 99.0);
+    agent.configure("rate = 99");
+    agent.signal(Signal::SIGHUP);
+    wait_until("it is read", || agent.log().contains("it is unchanged"));
+    agent.wait_for_samples(50.0);
+    assert_eq!(agent.metric("fpprof_not_sampled_seconds_total"), 0.0, "the recording goes on");
     agent.configure("rate = 499");
     agent.signal(Signal::SIGHUP);
     wait_until("the rate changes", || agent.metric("fpprof_sampling_rate_hertz") == 499.0);
