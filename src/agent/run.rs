@@ -2,8 +2,8 @@
 
 use super::analyst::Sent;
 use super::compaction::{Compaction, Outcome};
-use super::config::{Config, Protocol};
-use super::effort::{Effort, Governor, Used};
+use super::config::{Config, Limits, Protocol};
+use super::effort::{Effort, Governor, Step, Used};
 use super::interval::{Counting, Interval, IntervalWriter, Options};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
@@ -339,10 +339,14 @@ impl Agent<'_> {
         let Some(step) = self.governor.note(used) else { return false };
         let Effort { rate, mode } = self.governor.effort();
         self.metrics.step(step);
+        let Limits { cpu_percent, memory } = self.settings.config.limits;
+        let change = if step == Step::Down { "reduced" } else { "raised again" };
         print_message(&format!(
-            "fpprof: the agent took {:.2} % of the machine and {} MB; it goes on with {rate} Hz, {}",
+            "fpprof: the agent took {:.2} % of the machine (limits.cpu-percent is {cpu_percent}) and {} MB (limits.memory is {} MB); \
+             sampling is {change}: {rate} Hz, {}",
             used.cpu_percent,
             used.rss_bytes / 1_000_000,
+            memory / 1_000_000,
             mode_name(mode)
         ));
         true

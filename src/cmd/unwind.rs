@@ -24,6 +24,8 @@ const MAX_STACK_BYTES: u64 = 64 << 20;
 /// Shows how each frame was found and why each stack ends. Exits with 1 if a stack is broken or has no frames.
 #[derive(Debug, clap::Args)]
 #[command(
+    override_usage = "fpprof unwind [OPTIONS] --core FILE
+       fpprof unwind [OPTIONS] --elf FILE[@BIAS]... --regs NAME=VALUE,... --stack ADDRESS:FILE",
     after_help = "Reads core dumps of x86-64, i386 and aarch64. Uses the files that the core dump names, or those
 below --sysroot, if their build ids match.
 
