@@ -89,8 +89,10 @@ pub(super) fn without_the_dead(blocks: &[Block], most_bytes: usize) -> anyhow::R
     let dropped = dropped.into_iter().map(|identity| UnusedFile { identity, as_of_ns: u64::MAX });
     let unmapped = files.unmapped().map(|identity| UnusedFile { identity, as_of_ns });
     let unused_files = dropped.chain(unmapped).collect();
-    modules.into_iter().try_for_each(|module| writer.module(module.packed))?;
+    // Modules come last: if there are too many events all the same, the oldest blocks are dropped, and the recorder does not
+    // record a module again.
     writer.flush()?;
+    modules.into_iter().try_for_each(|module| writer.module(module.packed))?;
     Ok(Compacted { blocks: writer.into_inner().0, unused_files, n_left_out: left_out.len() as u64 })
 }
 
@@ -100,8 +102,8 @@ struct Module {
     packed: PackedModule,
 }
 
-/// The newest of modules that are in order of age, up to these bytes, and those that are left out. The kernel's own code is
-/// always among them.
+/// Splits modules, oldest first, into the newest up to these bytes and those that are left out. The kernel's own code is never
+/// left out.
 fn newest(modules: Vec<Module>, most_bytes: usize) -> (Vec<Module>, Vec<Module>) {
     let mut bytes = 0_usize;
     let is_of_kernel = |module: &Module| module.file.is_some_and(|file| file.inode == 0);

@@ -247,7 +247,7 @@ fn bytes_of_files_go_with_their_processes() {
             .for_each(|event| writer.sideband(event).expect("an event"))
     });
     let (left, unused_files) = needed_of(&blocks);
-    assert_eq!(left, [module(0), module(8), table(4), mapped(4, 8)]);
+    assert_eq!(left, [mapped(4, 8), module(0), module(8), table(4)]);
     let unused = |as_of_ns| move |file: &UnusedFile| (file.as_of_ns == as_of_ns).then_some(file.identity.inode);
     assert_eq!(unused_files.iter().filter_map(unused(u64::MAX)).collect::<Vec<_>>(), [7, 9], "their bytes are gone");
     assert_eq!(unused_files.iter().filter_map(unused(1)).collect::<Vec<_>>(), [7], "as of the last event");
@@ -274,7 +274,7 @@ fn the_newest_bytes_are_kept() {
             without_the_dead(&blocks, most_bytes).expect("it can be read");
         let blocks = blocks.into_iter().map(|(_, block)| block).collect();
         let (left, _) = opened(Part { blocks, ..Part::default() });
-        let expected_left = expected.iter().map(|&inode| module(inode)).chain([mapped(7), mapped(8), mapped(9)]);
+        let expected_left = [7, 8, 9].map(mapped).into_iter().chain(expected.iter().map(|&inode| module(inode)));
         assert_eq!(left, expected_left.collect::<Vec<_>>());
         assert_eq!((unused_files.len(), n_left_out), (4 - expected.len(), 4 - expected.len() as u64));
         assert!(unused_files.iter().all(|file| !expected.contains(&file.identity.inode)), "{unused_files:?}");
