@@ -36,7 +36,7 @@ pub(super) struct Limits {
 
 pub(super) const FILES: Limits =
     Limits { patience: Duration::from_secs(1), of_user: Duration::from_millis(1500), usual: Duration::from_millis(5) };
-/// A process with 65,530 mappings, the usual limit, needs some 50 ms to list them. The samples wait meanwhile, so the
+/// To list 65,000 mappings, about the usual limit, takes some 30 ms. The samples wait meanwhile, so the
 /// patience is shorter; the budget allows [`MAX_STUCK_OF_USER`] processes that do not answer.
 pub(super) const MEMORY: Limits =
     Limits { patience: Duration::from_millis(500), of_user: Duration::from_secs(4), usual: Duration::from_millis(50) };
