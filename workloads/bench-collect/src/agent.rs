@@ -86,9 +86,17 @@ pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
         // It is last, and made when its turn comes: its receiver runs from then on.
         let otel = otel::is_available().then_some(()).into_iter().map(|()| otel_profiler(args, rate));
         for profiler in profilers(args, rate)?.into_iter().map(Ok).chain(otel) {
-            let measured = measure(args, rate, profiler?)?;
-            print_progress(&format!("{} at {rate} Hz: {:.2} % of a CPU", measured.name, measured.cpu_percent));
-            all.push(measured);
+            let profiler = profiler?;
+            let (name, is_ours) = (profiler.name.clone(), profiler.is_ours);
+            match measure(args, rate, profiler) {
+                Ok(measured) => {
+                    print_progress(&format!("{name} at {rate} Hz: {:.2} % of a CPU", measured.cpu_percent));
+                    all.push(measured);
+                }
+                // Others may not run at this rate: lightswitch wants a prime number.
+                Err(error) if !is_ours => print_progress(&format!("{name} at {rate} Hz is left out: {error:#}")),
+                Err(error) => return Err(error),
+            }
         }
     }
     let text = table(&all, args.minutes);
