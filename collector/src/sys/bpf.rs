@@ -4,6 +4,7 @@ use libbpf_rs::libbpf_sys;
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// A type for which any bytes of its size are a valid value.
 ///
@@ -69,11 +70,13 @@ pub(crate) fn program_statistics(program: BorrowedFd<'_>) -> io::Result<ProgramS
 }
 
 /// Waits until no BPF program that was detached before is still running: they run without being preempted, and the
-/// kernel waits for all such code. If it refuses to (with `nohz_full`), one may still be running; then the balance
-/// shows it.
+/// kernel waits for all such code. If it refuses to (with `nohz_full`), this waits many times as long as any of them runs.
 pub(crate) fn wait_for_programs() {
+    const LONGER_THAN_ANY: Duration = Duration::from_millis(100);
     // SAFETY: the call takes no pointers.
-    let _ = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0 {
+        std::thread::sleep(LONGER_THAN_ANY);
+    }
 }
 
 /// Storage for libbpf's object; libbpf-rs wants it uninitialised.
