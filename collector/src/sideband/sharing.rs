@@ -5,6 +5,9 @@ use crate::sys::share_memory;
 use fpprof_recording::model::{Mmap, Sideband};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+/// The most processes of one memory whose mappings are recorded for each other. What one of them maps after its first sample is
+/// not recorded for any more.
+const MOST_SHARING: usize = 64;
 /// How many processes are kept before those that have ended are looked for.
 const LEAST_SEEN: usize = 1024;
 
@@ -82,7 +85,9 @@ impl Sharing {
             self.n_groups += 1;
             self.n_groups
         });
-        self.groups.insert(pid, group);
+        if self.groups.values().filter(|&&own| own == group).count() < MOST_SHARING {
+            self.groups.insert(pid, group);
+        }
         Some([pid, parent])
     }
 
