@@ -13,7 +13,7 @@ use super::store::Store;
 use crate::live::Part;
 use crate::tables::Table;
 use fpprof_collector::parse::FileParser;
-use fpprof_collector::return_freed_memory;
+use fpprof_collector::{return_freed_memory, unmap_code};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
 use fpprof_reports::parquet::counters::{self, Counter, Counters};
@@ -138,6 +138,8 @@ impl IntervalWriter {
         let mut stored = self.store_stacks(part, recorded, span, options);
         // The interval, its tables and requests were large for a moment.
         return_freed_memory();
+        // Starting needed other code than going on does.
+        unmap_code();
         parser.end_idle();
         let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
         self.metrics.add_stored(n_stored);

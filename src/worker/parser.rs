@@ -15,6 +15,7 @@ use fpprof_analysis::modules::RuleFiles;
 use fpprof_collector::parse::{
     Credit, FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile, RuleRange, parse as parse_plain,
 };
+use fpprof_collector::unmap_code;
 use fpprof_recording::model::CaptureMode;
 use rustix::fs::MemfdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -309,6 +310,7 @@ pub(crate) fn serve_parser() -> anyhow::Result<u8> {
         limit(resource, most)?;
     }
     confine(false)?;
+    unmap_code();
     let results = io::stdout();
     let mut rule_files = RuleFiles::default();
     while let Some((task, file)) = receive::<ParseTask>(io::stdin())? {

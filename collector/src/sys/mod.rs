@@ -6,6 +6,7 @@
 
 mod bpf;
 mod child;
+mod code;
 mod epoll;
 mod heap;
 mod host_walk;
@@ -25,6 +26,7 @@ pub(crate) use bpf::{
     ObjectStorage, ProgramStatistics, StatisticsGuard, program_statistics, read_pod, wait_for_programs,
 };
 pub(crate) use child::{ChildError, HeldChild};
+pub use code::unmap_code;
 pub(crate) use epoll::Poller;
 pub use heap::{keep_little_freed_memory, return_freed_memory};
 pub(crate) use host_walk::{HostCode, host_walk};
