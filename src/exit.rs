@@ -79,6 +79,11 @@ pub(crate) fn code(result: anyhow::Result<u8>) -> ExitCode {
     ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILED })
 }
 
+/// Prints an error and its consequence.
+pub(crate) fn print_failure(error: &anyhow::Error, what: &str) {
+    print_message(&format!("fpprof: {}; {what}", error_chain(error)));
+}
+
 /// An error and its causes on one line. Some libraries repeat a cause in the message above it; it is printed once.
 pub(crate) fn error_chain(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |mut line, cause| {

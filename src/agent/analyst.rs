@@ -5,12 +5,14 @@
 //! collector. Then it exits. Tables are merged likewise: the files after the task are the tables, and the answer is a
 //! `MergedHead` and the table.
 
+use super::attempts::{ATTEMPTS, FirstAttempt};
 use super::compaction::Outcome;
 use super::config::Protocol;
 use super::labels::{self, LabelRule, LeftOut};
 use crate::debuginfod::{Background, Fetcher};
+use crate::exit::print_failure;
 use crate::live::Part;
-use crate::worker::{self, Files, KernelNames, Modules, cpu_time, is_privileged};
+use crate::worker::{self, Files, KernelNames, Modules, Owners, cpu_time, is_privileged};
 use anyhow::{Context as _, bail, ensure};
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::profile::{Grouping, Profiles};
@@ -26,6 +28,7 @@ use fpprof_reports::store::merge;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Cursor, Read, Seek, Write as _};
@@ -37,13 +40,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The time limit for analysing one interval: its file systems may be slow.
-const LIMIT: Duration = Duration::from_secs(120);
-/// The same for merging tables, which are the agent's own.
+/// How long a killed process may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// The time limit for merging tables, which are the agent's own.
 const MERGE_LIMIT: Duration = Duration::from_secs(30);
 const UNEXPECTED: &str = "unexpected answer of the process that unwinds";
 /// The most bytes the process may write (table and requests): hostile files may have taken it over.
@@ -53,7 +56,7 @@ const MAX_LINE_BYTES: u64 = 1 << 20;
 /// The most bytes of a request before compression: below the limits of the usual receivers; Pyroscope's is the lowest.
 const MAX_REQUEST_BYTES: usize = 4_000_000;
 /// The most requests of an interval: each is a file of the spool.
-const MAX_REQUESTS: usize = 1000;
+pub(super) const MAX_REQUESTS: usize = 1000;
 
 /// What the process does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +65,7 @@ enum Task {
         span: Span,
         /// The directory of fetched debug information.
         debug_files: Option<PathBuf>,
+        owners: Owners,
     },
     /// Merges as many tables.
     Merge { tables: usize },
@@ -108,6 +112,8 @@ pub(super) struct Output {
     /// The stacks as a Parquet file.
     pub(super) table: Vec<u8>,
     pub(super) requests: Vec<Request>,
+    /// The owners of the files that were read.
+    pub(super) owners: Owners,
 }
 
 /// The JSON line before the bytes of the table and of the requests.
@@ -129,6 +135,8 @@ pub(super) struct Analysed {
     /// Walks in the kernel that were given up, by reason.
     pub(super) misses: BTreeMap<String, u64>,
     pub(super) labels_left_out: LeftOut,
+    /// Samples that are not sent, since there are more than [`MAX_REQUESTS`].
+    pub(super) not_sent: u64,
 }
 
 /// The number of stacks with the same end.
@@ -151,8 +159,9 @@ pub(super) struct Analyst {
     calls: Arc<Mutex<BlockingCalls>>,
     /// CPU time of the processes that have ended, nanoseconds.
     cpu_ns: Arc<AtomicU64>,
-    /// The messages of a thread that exceeded [`LIMIT`] and may still be running.
+    /// The messages of a thread that exceeded its time limit and may still be running.
     late: Option<Receiver<Message>>,
+    first: FirstAttempt,
 }
 
 /// Messages of the thread that waits for a process.
@@ -166,7 +175,7 @@ impl Default for Analyst {
     fn default() -> Self {
         let calls = Arc::new(Mutex::new(BlockingCalls::in_background()));
         let (kernel_names, cpu_ns) = Default::default();
-        Self { debuginfod: None, kernel_names, calls, cpu_ns, late: None }
+        Self { debuginfod: None, kernel_names, calls, cpu_ns, late: None, first: FirstAttempt::default() }
     }
 }
 
@@ -176,10 +185,10 @@ impl Analyst {
         Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed))
     }
 
-    /// Unwinds and symbolises the samples of an interval.
+    /// Unwinds and symbolises the samples of an interval; if that fails or takes too long, again with fewer files.
     ///
     /// # Errors
-    /// If the process crashes or takes too long, or the previous one has not ended yet.
+    /// If the process crashes or takes too long in all [`ATTEMPTS`], or the previous one has not ended yet.
     pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<Output> {
         let debug_files = self.debuginfod.as_ref().map(|debuginfod| debuginfod.cache().to_owned());
         if !is_privileged() {
@@ -189,9 +198,22 @@ impl Analyst {
         let mut recording = worker::memory_file("fpprof-interval")?;
         part.write(&mut recording)?;
         drop(part);
-        recording.rewind()?;
-        let task = Task::Analyse { span, debug_files }.to_file()?;
-        read_output(self.written(vec![task, recording], LIMIT)?)
+        let first = self.first.next();
+        let mut attempts = ATTEMPTS.iter().enumerate().skip(first).peekable();
+        while let Some((attempt, &(owners, limit, _))) = attempts.next() {
+            self.wait_for_late()?;
+            let task = Task::Analyse { span: span.clone(), debug_files: debug_files.clone(), owners }.to_file()?;
+            recording.rewind()?;
+            let output = self.written(vec![task, recording.try_clone()?], limit).and_then(read_output);
+            match (output, attempts.peek()) {
+                (Err(error), Some((_, (_, _, what)))) => print_failure(&error, what),
+                (output, _) => {
+                    self.first.ended(first, attempt);
+                    return output.map(|output| Output { owners, ..output });
+                }
+            }
+        }
+        bail!("no attempt is left")
     }
 
     fn fetcher(&self) -> Option<Fetcher> {
@@ -214,6 +236,7 @@ impl Analyst {
         if !is_privileged() {
             return merged(tables);
         }
+        self.wait_for_late()?;
         let task = Task::Merge { tables: tables.len() }.to_file()?;
         let output = self.written([task].into_iter().chain(tables).collect(), MERGE_LIMIT)?;
         let (MergedHead { damaged, table_bytes }, table) = read_head(output)?;
@@ -221,25 +244,30 @@ impl Analyst {
         Ok(Merged { table, damaged })
     }
 
+    /// Waits briefly for the process that exceeded its time limit: it was killed, but may be blocked in a read.
+    ///
+    /// # Errors
+    /// If it has not ended.
+    fn wait_for_late(&mut self) -> anyhow::Result<()> {
+        let Some(late) = self.late.take() else { return Ok(()) };
+        loop {
+            match late.recv_timeout(ENDS_WITHIN) {
+                Ok(Message::Started(_)) => {}
+                // A thread that panicked has dropped its sender.
+                Ok(Message::Done(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.late = Some(late);
+                    bail!("the process that unwinds has not ended the interval before");
+                }
+            }
+        }
+    }
+
     /// Gives parts to a process without privileges; returns what it wrote.
     ///
     /// A thread talks to the process, so that a hung process cannot block the agent: after the limit the process is
-    /// killed, the task fails, and further ones fail until the thread has ended.
+    /// killed, and the task fails; call [`Self::wait_for_late`] before the next one.
     fn written(&mut self, parts: Vec<File>, limit: Duration) -> anyhow::Result<File> {
-        if let Some(late) = self.late.take() {
-            // A thread that panicked has dropped its sender.
-            let is_over = loop {
-                match late.try_recv() {
-                    Ok(Message::Started(_)) => {}
-                    Ok(Message::Done(_)) | Err(TryRecvError::Disconnected) => break true,
-                    Err(TryRecvError::Empty) => break false,
-                }
-            };
-            if !is_over {
-                self.late = Some(late);
-                bail!("the process that unwinds has not ended the interval before");
-            }
-        }
         let (sender, receiver) = channel();
         let cpu_ns = Arc::clone(&self.cpu_ns);
         let kernel_names = Some(Arc::clone(&self.kernel_names));
@@ -324,7 +352,7 @@ fn read_output(output: File) -> anyhow::Result<Output> {
         Some(Request { samples, body: body.to_vec() })
     });
     let requests = requests.collect::<Option<_>>().context(UNEXPECTED)?;
-    Ok(Output { analysed, table, requests })
+    Ok(Output { analysed, table, requests, owners: Owners::default() })
 }
 
 /// The main function of the process that analyses an interval or merges tables.
@@ -334,8 +362,8 @@ fn read_output(output: File) -> anyhow::Result<Output> {
 pub(crate) fn run() -> anyhow::Result<u8> {
     let client = worker::client().context("no connection to the process that opens files")?;
     let (task, _) = client.part()?.context("no task")?;
-    let (span, debug_files) = match serde_json::from_reader(BufReader::new(task))? {
-        Task::Analyse { span, debug_files } => (span, debug_files),
+    let (span, modules) = match serde_json::from_reader(BufReader::new(task))? {
+        Task::Analyse { span, debug_files, owners } => (span, modules(debug_files).with_owners(owners)),
         Task::Merge { tables: n } => {
             let tables = iter::from_fn(|| client.part().transpose()).map(|part| Ok(part?.0));
             let tables = tables.collect::<anyhow::Result<Vec<_>>>()?;
@@ -350,8 +378,8 @@ pub(crate) fn run() -> anyhow::Result<u8> {
         }
     };
     let (recording, _) = client.part()?.context("no interval")?;
-    let output = of_recording(BufReader::new(recording), &span, &modules(debug_files))?;
-    let Output { analysed, table, requests } = output;
+    let output = of_recording(BufReader::new(recording), &span, &modules)?;
+    let Output { analysed, table, requests, .. } = output;
     let sizes = requests.iter().map(|request| (request.samples, request.body.len())).collect();
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, &Head { analysed, table_bytes: table.len(), requests: sizes })?;
@@ -427,6 +455,11 @@ fn of_recording(file: impl Read + Seek + Send, span: &Span, modules: &Modules) -
             }
             profiles.push(profile);
         }
+    }
+    if output.requests.len() > MAX_REQUESTS {
+        output.requests.sort_by_key(|request| Reverse(request.samples));
+        let beyond = output.requests.split_off(MAX_REQUESTS);
+        output.analysed.not_sent = beyond.iter().map(|request| request.samples).sum();
     }
     parquet::stacks::write(&profiles, &mut output.table)?;
     Ok(output)

@@ -1,6 +1,6 @@
 //! Stores intervals: their stacks and their counters.
 
-use super::analyst::{Analyst, Output, Sent, Span};
+use super::analyst::{Analyst, MAX_REQUESTS, Output, Sent, Span};
 use super::config::Protocol;
 use super::cost::{Meter, Spent};
 use super::counted::{Balance, Ticks};
@@ -8,10 +8,11 @@ use super::effort::Used;
 use super::labels::LabelRule;
 use super::metrics::Metrics;
 use super::s3;
-use super::session::print_failure;
 use super::store::Store;
+use crate::exit::print_failure;
 use crate::live::Part;
 use crate::tables::Table;
+use crate::worker::Owners;
 use fpprof_collector::parse::FileParser;
 use fpprof_collector::{return_freed_memory, unmap_code};
 use fpprof_recording::Recording;
@@ -22,6 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Key in [`Failures`]: an interval had too many requests.
+const SENDING: &str = "sending";
 
 /// The current interval.
 #[derive(Debug)]
@@ -68,6 +72,8 @@ pub(super) struct Stored {
     pub(super) discarded: BTreeMap<&'static str, u64>,
     /// What is to be sent.
     pub(super) requests: Vec<Request>,
+    /// The owners of the files that were read.
+    owners: Owners,
 }
 
 /// Writes intervals into a store, and counts what becomes of them.
@@ -152,6 +158,10 @@ impl IntervalWriter {
         rows.push(counter("cpu_ns", "", cpu.as_nanos()));
         rows.push(counter("rss_bytes", "", used.rss_bytes));
         rows.extend(rate.map(|rate| counter("rate_hz", "", rate)));
+        if let Some(owners) = stored.owners.limited() {
+            self.metrics.add_interval_with_fewer_files(owners);
+            rows.push(counter("fewer_files", owners, 1));
+        }
         let counters = Counters { start_unix_us, duration, host: meta.host.name, counters: rows };
         self.store_counters(&counters, options, &mut stored);
         Some(stored)
@@ -168,15 +178,23 @@ impl IntervalWriter {
             ("unknown", recorded.saturating_sub(samples).saturating_sub(left_out)),
         ]);
         let used = Used { cpu_percent: 0.0, rss_bytes: 0 };
-        let mut stored =
-            Stored { cpu: Duration::ZERO, used, bytes: 0, discarded: BTreeMap::new(), requests: Vec::new() };
+        let mut stored = Stored {
+            cpu: Duration::ZERO,
+            used,
+            bytes: 0,
+            discarded: BTreeMap::new(),
+            requests: Vec::new(),
+            owners: Owners::All,
+        };
         if samples > 0 {
             let start_unix_us = span.start_unix_us;
             match self.analyst.analyse(part, span) {
-                Ok(Output { analysed, table, requests }) => {
+                Ok(Output { analysed, table, requests, owners }) => {
+                    stored.owners = owners;
                     let readable = analysed.samples.min(samples);
                     discarded.insert("damaged", samples.saturating_sub(readable));
                     self.metrics.add_stacks(&analysed);
+                    self.note_not_sent(analysed.not_sent);
                     if self.write(options.store, Table::Stacks, start_unix_us, &table) {
                         stored.bytes = table.len();
                     } else {
@@ -195,6 +213,16 @@ impl IntervalWriter {
         }
         discarded.retain(|_, &mut samples| samples > 0);
         Stored { discarded, ..stored }
+    }
+
+    /// Counts the samples of requests beyond the limit, and prints the first of several times in a row.
+    fn note_not_sent(&mut self, samples: u64) {
+        if samples == 0 {
+            return self.failures.works(SENDING);
+        }
+        self.metrics.add_pushed("too_many", samples);
+        let error = anyhow::anyhow!("an interval would be sent as more than {MAX_REQUESTS} requests");
+        self.failures.failed(SENDING, &error, "samples beyond are not sent, and counted as too_many");
     }
 
     fn store_counters(&mut self, counters: &Counters, options: Options<'_>, stored: &mut Stored) {

@@ -39,6 +39,7 @@ pub(super) struct Metrics {
     misses: Counters,
     labels_left_out: Counters,
     intervals: Counter,
+    fewer_files: Counters,
     steps: Counters,
     rate: Gauge<i64, AtomicI64>,
     cpu: Counter<f64, AtomicU64>,
@@ -84,7 +85,7 @@ impl Metrics {
             fired: Family::default(), recorded: Family::default(), lost: Family::default(),
             skipped: Family::default(), dropped: Family::default(), unread: Family::default(),
             stored: Counter::default(), discarded: Family::default(), stacks: Family::default(),
-            misses: Family::default(), labels_left_out: Family::default(), intervals: Counter::default(), steps: Family::default(), rate: Gauge::default(),
+            misses: Family::default(), labels_left_out: Family::default(), intervals: Counter::default(), fewer_files: Family::default(), steps: Family::default(), rate: Gauge::default(),
             cpu: Counter::default(), rss: Gauge::default(), store_bytes: Gauge::default(), store_files: Gauge::default(),
             store_errors: Counter::default(), written_bytes: Counter::default(), not_sampled: Counter::default(),
             left_out: Counter::default(), compactions: Family::default(), pushed: Family::default(), push_retries: Family::default(),
@@ -106,6 +107,7 @@ impl Metrics {
         registry.register("kernel_walk_misses", "Walks in the kernel that were given up, by reason: the stack was copied", all.misses.clone());
         registry.register("labels_left_out", "Samples whose label was left out, by label and cause", all.labels_left_out.clone());
         registry.register("intervals", "Intervals that ended", all.intervals.clone());
+        registry.register("intervals_with_fewer_files", "Intervals analysed with the ELF files of these owners only, because analysis with all failed or took too long", all.fewer_files.clone());
         registry.register("effort_steps", "Steps to stay below the limits (down) and back (up)", all.steps.clone());
         registry.register("sampling_rate_hertz", "Samples per second on each CPU", all.rate.clone());
         registry.register_with_unit("agent_cpu", "CPU time of the agent's processes", Unit::Seconds, all.cpu.clone());
@@ -185,6 +187,10 @@ impl Metrics {
 
     pub(super) fn add_left_out(&self, blocks: u64) {
         self.left_out.inc_by(blocks);
+    }
+
+    pub(super) fn add_interval_with_fewer_files(&self, owners: &str) {
+        self.fewer_files.get_or_create(&labels([("owners", owners)])).inc();
     }
 
     pub(super) fn add_stored(&self, samples: u64) {
@@ -289,6 +295,7 @@ mod tests {
         let families = [
             &metrics.compactions,
             &metrics.discarded,
+            &metrics.fewer_files,
             &metrics.stacks,
             &metrics.steps,
             &metrics.pushed,

@@ -8,13 +8,14 @@
 //!
 //! The collector records the machine into memory. At the end of each interval its samples, and the process events that
 //! still matter, go to a process that unwinds and symbolises them, writes them as a table, and exits: so its memory is
-//! freed, and a crash costs one interval, which is counted. `run` waits for the end of the interval, a signal, or the
+//! freed, and after a crash the interval is analysed again with fewer files. `run` waits for the end of the interval, a signal, or the
 //! end of the recorder; `effort` keeps the cost below its limits.
 //!
 //! **Invariant:** in each interval, recorded = stored + discarded, and fired = recorded + lost + skipped + dropped +
 //! unread, where ticks unread at the end of an interval are recorded in a later one.
 
 mod analyst;
+mod attempts;
 mod compaction;
 mod config;
 mod cost;

@@ -2,7 +2,6 @@
 
 use super::effort::Effort;
 use super::server::Order;
-use crate::exit::error_chain;
 use crate::live::{self, Feed};
 use crate::output::print_message;
 use crate::progress::mode_choice;
@@ -107,9 +106,4 @@ pub(super) fn print_once(printed: &Printed, message: String) {
     if printed.lock().unwrap_or_else(PoisonError::into_inner).insert(message.clone()) {
         print_message(&format!("fpprof: {message}"));
     }
-}
-
-/// Prints an error and its consequence.
-pub(super) fn print_failure(error: &anyhow::Error, what: &str) {
-    print_message(&format!("fpprof: {}; {what}", error_chain(error)));
 }

@@ -4,7 +4,7 @@ use super::access::AccessArgs;
 use super::address::{Bound, Listen};
 use super::answers::{Failure, answer};
 use super::files::Files;
-use crate::exit::{DONE, error_chain};
+use crate::exit::{DONE, print_failure};
 use crate::http::{Access, CurrentAccess, Limits, give_up_capabilities, serve};
 use crate::output::print_message;
 use axum::Router;
@@ -103,7 +103,7 @@ fn read_again(listen: &Listen, args: &AccessArgs, current: &CurrentAccess) {
             print_message("fpprof: read the token and the certificate again");
         }
         Err(error) => {
-            print_message(&format!("fpprof: {}; token and certificate stay as they were", error_chain(&error)));
+            print_failure(&error, "token and certificate stay as they were");
         }
     }
 }

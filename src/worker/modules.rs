@@ -3,8 +3,9 @@
 use super::client::client;
 use crate::debuginfod::Fetcher;
 use fpprof_analysis::address_space::MappedFile;
-use fpprof_analysis::modules::{Candidate, FileModules, Inode, Missing, Opened, Resolver};
+use fpprof_analysis::modules::{Candidate, FileModules, Inode, KERNEL_FILES, Missing, Opened, Resolver};
 use fpprof_recording::model::BuildId;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Resolves modules in the file system; in a worker, the broker opens them.
@@ -12,17 +13,56 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Modules {
     files: FileModules,
     debuginfod: Option<Fetcher>,
+    owners: Owners,
+}
+
+/// The owners of the ELF files that are read: those of others may take too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) enum Owners {
+    #[default]
+    All,
+    /// Only root. Files whose bytes are in the recording may be anybody's.
+    Root,
+    Nobody,
+}
+
+impl Owners {
+    /// Their name, unless these are all.
+    pub(crate) fn limited(self) -> Option<&'static str> {
+        match self {
+            Self::All => None,
+            Self::Root => Some("root"),
+            Self::Nobody => Some("nobody"),
+        }
+    }
 }
 
 impl Modules {
     pub(crate) fn new(files: FileModules) -> Self {
-        Self { files, debuginfod: None }
+        Self { files, debuginfod: None, owners: Owners::All }
+    }
+
+    /// Uses no files of other owners.
+    pub(crate) fn with_owners(mut self, owners: Owners) -> Self {
+        self.owners = owners;
+        self
     }
 
     /// Also fetches missing modules from debuginfod servers. Does nothing in a worker, whose broker fetches.
     pub(crate) fn with_debuginfod(mut self, fetcher: Option<Fetcher>) -> Self {
         self.debuginfod = fetcher.filter(|_| client().is_none());
         self
+    }
+
+    /// Opens a file whose owner may be any that [`Self::owners`] names.
+    fn of_owners(&self, path: &Path, open: impl FnOnce() -> Result<Opened, Missing>) -> Result<Opened, Missing> {
+        match self.owners {
+            Owners::Nobody if !KERNEL_FILES.iter().any(|file| path == Path::new(file)) => Err(Missing::Unreadable),
+            Owners::Root => {
+                open().and_then(|opened| if opened.stat.owner == 0 { Ok(opened) } else { Err(Missing::Unreadable) })
+            }
+            Owners::All | Owners::Nobody => open(),
+        }
     }
 
     fn fetch(&self, path: &Path) {
@@ -33,12 +73,19 @@ impl Modules {
 impl Resolver for Modules {
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
         self.fetch(path);
-        client().map_or_else(|| self.files.open(path), |client| client.module(path, None))
+        self.of_owners(path, || client().map_or_else(|| self.files.open(path), |client| client.module(path, None)))
     }
 
     fn open_inode(&self, path: &Path, inode: Inode) -> Result<Opened, Missing> {
         self.fetch(path);
-        client().map_or_else(|| self.files.open_inode(path, inode), |client| client.module(path, Some(inode)))
+        self.of_owners(path, || {
+            client().map_or_else(|| self.files.open_inode(path, inode), |client| client.module(path, Some(inode)))
+        })
+    }
+
+    /// Of the vDSO, they are the recorder's own.
+    fn uses_recorded_bytes(&self, file: &MappedFile) -> bool {
+        self.owners == Owners::All || file.path.starts_with(b"[vdso")
     }
 
     fn candidates(&self, file: &MappedFile) -> Vec<Candidate> {

@@ -1,8 +1,10 @@
-use super::Files;
 use super::broker::answer;
 use super::message::{Reply, Request, receive, send};
 use super::parser::Patience;
-use fpprof_analysis::modules::{FileModules, Missing};
+use super::{Files, Modules, Owners};
+use fpprof_analysis::address_space::MappedFile;
+use fpprof_analysis::modules::{FileModules, Missing, Resolver as _};
+use fpprof_recording::model::FileIdentity;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fs::File;
 use std::io::Read as _;
@@ -70,6 +72,29 @@ fn failing_files_are_left_out_for_a_while() {
     assert!(!patience.allows(0, 5), "nobody's are parsed any more");
     assert!(patience.allows(0, 5 + 5 * SECOND_NS) && !patience.allows(1000, 5 + 5 * SECOND_NS));
     assert!(patience.allows(1000, 5 + 31 * SECOND_NS), "for ever it is not");
+}
+
+/// Check that with fewer owners, the files of others are not read, and those of the kernel always are.
+#[test]
+fn files_of_other_owners_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let of_user = dir.path().join("program");
+    std::fs::write(&of_user, "bytes").unwrap();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&of_user, Some(1000), None).unwrap();
+    }
+    let paths = [of_user.as_path(), Path::new("/bin/sh"), Path::new("/proc/kallsyms")];
+    for (owners, expected) in
+        [(Owners::All, [true, true, true]), (Owners::Root, [false, true, true]), (Owners::Nobody, [false, false, true])]
+    {
+        let modules = Modules::new(FileModules::new()).with_owners(owners);
+        assert_eq!(paths.map(|path| modules.open(path).is_ok()), expected, "{owners:?}");
+        let used = [b"/bin/sh".as_slice(), b"[vdso]"].map(|path| {
+            let file = MappedFile { path: path.to_vec(), identity: FileIdentity::default(), first_mapped_ns: 0 };
+            modules.uses_recorded_bytes(&file)
+        });
+        assert_eq!(used, [owners == Owners::All, true]);
+    }
 }
 
 /// Check that an output gets its name only when it is complete, and is removed otherwise.

@@ -550,25 +550,40 @@ fn systemd_is_notified() {
     wait_until("its processes are gone", || !children.iter().any(is_worker));
 }
 
-/// Check that a dying worker does not end the agent: workers are killed as soon as they appear, and samples that are
-/// not unwound are counted.
+/// Check that a dying worker does not end the agent. When one is killed, its interval is analysed again with fewer files,
+/// and once all attempts fail, the samples are counted.
 #[test]
 fn a_worker_that_dies_is_counted() {
     let agent = Agent::start("rate = 199\ncall-graph = \"fp\"", &[]);
     agent.wait_for_samples(20.0);
-    wait_until("a worker is killed in time", || {
-        for pid in children_of(agent.agent.id()) {
+    let intervals = || agent.metric("fpprof_intervals_total");
+    let kill_one = || {
+        let is_worker = |pid: &i32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            if line.split(|&byte| byte == 0).nth(1) == Some(b"agent") {
-                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            line.split(|&byte| byte == 0).nth(1) == Some(b"agent")
+        };
+        let worker = children_of(agent.agent.id()).into_iter().find(is_worker);
+        worker.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok())
+    };
+    let kill_until = |metric: &str| {
+        wait_until("a worker is killed in time", || {
+            let before = intervals();
+            // It may have been about to end.
+            if kill_one() {
+                wait_until("the interval ends", || intervals() > before);
             }
-        }
-        agent.metric("fpprof_samples_discarded_total") > 0.0
-    });
+            agent.metric(metric) > 0.0
+        });
+    };
+    let discarded = || agent.metric("fpprof_samples_discarded_total");
+    kill_until("fpprof_intervals_with_fewer_files_total{owners=\"root\"}");
+    kill_until("fpprof_intervals_with_fewer_files_total{owners=\"nobody\"}");
+    assert!(discarded() == 0.0 && !agent.log().contains("samples are not stored"), "{}", agent.log());
+    kill_until("fpprof_samples_discarded_total");
     assert!(agent.log().contains("samples are not stored"), "{}", agent.log());
     agent.wait_for_samples(20.0);
     let stored = agent.end();
-    assert!(stored.counter("discarded") > 0, "{stored:?}");
+    assert!(stored.counter("discarded") > 0 && stored.counter("fewer_files") > 1, "{stored:?}");
     stored.assert_balance();
 }
 

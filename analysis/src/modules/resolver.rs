@@ -42,6 +42,8 @@ pub struct FileStat {
     pub modified_unix_ns: i128,
     /// Last change of data or metadata, nanoseconds since 1970.
     pub changed_unix_ns: i128,
+    /// User id of its owner.
+    pub owner: u32,
 }
 
 /// An open regular file.
@@ -68,6 +70,7 @@ impl FileStat {
             len_bytes: metadata.len(),
             modified_unix_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
             changed_unix_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+            owner: metadata.uid(),
         }
     }
 }
@@ -95,7 +98,12 @@ pub trait Resolver: Sync + std::fmt::Debug {
     /// [`Missing::NotFound`], [`Missing::NotRegular`], [`Missing::OfKernel`] or [`Missing::Unreadable`].
     fn open(&self, path: &Path) -> Result<Opened, Missing>;
 
-    /// The same, for a file that must be this inode. If possible, no other file is opened, not even to identify it.
+    /// Whether the bytes of this file may be used if they are in the recording.
+    fn uses_recorded_bytes(&self, _file: &MappedFile) -> bool {
+        true
+    }
+
+    /// The same as [`Resolver::open`], for a file that must be this inode. If possible, no other file is opened, not even to identify it.
     ///
     /// # Errors
     /// Those of [`Resolver::open`], and [`Missing::Replaced`] if it is another inode.

@@ -253,7 +253,7 @@ impl<'a> ModuleTable<'a> {
     }
 
     fn find(&self, file: &MappedFile) -> Result<Found, Missing> {
-        if let Some(embedded) = self.find_embedded(file) {
+        if let Some(embedded) = self.find_embedded(file).filter(|_| self.resolver.uses_recorded_bytes(file)) {
             let image = self.open_embedded(embedded)?.image().clone();
             return Ok(Found { image, source: Source::Embedded(embedded), verified: Verified::Yes });
         }

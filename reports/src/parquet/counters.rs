@@ -36,10 +36,12 @@ pub struct Counter {
     /// The name. Of the balance: `fired`, `recorded`, `lost`, `skipped`, `dropped` and `unread` (taken but not yet
     /// read; negative if samples of an earlier interval were read in this one); `fired` is always the sum of the
     /// others. Of the recorded samples: `stored` and `discarded`. Of the recorder: `cpu_ns`, `rss_bytes` and `rate_hz`.
+    /// And `fewer_files`, if the ELF files of only some owners were read, because analysis with all failed or took too long; the
+    /// cause names the owners.
     pub name: &'static str,
     /// The event whose ticks are counted; empty if the counter belongs to none.
     pub event: String,
-    /// The cause of what is lost or discarded; else empty.
+    /// The cause of what is lost or discarded, or the owner of the files that were read; else empty.
     pub cause: String,
     /// The value, in the unit of the name.
     pub value: i64,
