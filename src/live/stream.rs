@@ -5,7 +5,7 @@ use fpprof_collector::PartsControl;
 use fpprof_recording::{BlockKind, block_items, block_kind};
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most bytes of samples kept for the next part; further blocks are left out and counted.
 const MAX_SAMPLE_BYTES: usize = 32 << 20;
@@ -16,6 +16,9 @@ const MAX_MODULE_BYTES: usize = MAX_EVENT_BYTES / 2;
 /// Bytes of process events at which they are first compacted; afterwards, whenever they have grown by half. Until
 /// then, each part has those of ended processes, too.
 const COMPACT_AT: usize = 1 << 20;
+/// They are also compacted after this time, however few they are: the recorder then closes the files that no process maps any
+/// more, and their file systems can be unmounted.
+const COMPACT_EVERY: Duration = Duration::from_secs(600);
 /// How long a requested flush is waited for. The recorder of the agent reads once a second.
 const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 
@@ -44,6 +47,8 @@ struct Blocks {
     sample_bytes: usize,
     event_bytes: usize,
     compact_at: usize,
+    /// When they are compacted in any case; `None` before the first part.
+    compact_by: Option<Instant>,
     /// Left out for want of room, up to the last balance.
     left_out: LeftOut,
     /// Left out since the last balance.
@@ -184,10 +189,13 @@ impl Feed {
         (!blocks.is_over).then(|| self.take_from(blocks))
     }
 
-    /// Takes a part; then, if there are many events, removes those that no later part needs.
+    /// Takes a part; then, if there are many events or it is time, removes those that no later part needs.
     fn take_from(&self, mut blocks: MutexGuard<'_, Blocks>) -> Part {
         let part = blocks.take();
-        if blocks.event_bytes > blocks.compact_at.max(COMPACT_AT) && blocks.n_taken > 0 {
+        let now = Instant::now();
+        let is_time = now >= *blocks.compact_by.get_or_insert(now + COMPACT_EVERY);
+        if (is_time || blocks.event_bytes > blocks.compact_at.max(COMPACT_AT)) && blocks.n_taken > 0 {
+            blocks.compact_by = Some(now + COMPACT_EVERY);
             let taken = blocks.taken().to_vec();
             // It takes a while, and the recorder must not wait for it.
             drop(blocks);

@@ -196,6 +196,27 @@ fn parts_are_flushed_on_request() {
     assert!(control.is_flush_requested(), "a flush was requested");
 }
 
+/// Check that after some time also few events of ended processes are removed, and their files forgotten.
+#[test]
+fn few_events_are_compacted_in_time() {
+    let (sink, feed) = pair::<Vec<u8>>(None);
+    let mut writer = RecordingWriter::new(sink, &meta()).expect("a sink that takes all");
+    let Sideband::Mmap(mapping) = mmap(2, 4096) else { panic!("a mapping") };
+    let identity = FileIdentity { inode: 7, ..FileIdentity::default() };
+    for event in [mmap(1, 4096), Sideband::Mmap(Mmap { identity, ..mapping }), exit(2)] {
+        writer.sideband(&event).expect("an event");
+    }
+    writer.flush().expect("a flush");
+    let mut n_left = || {
+        writer.flush().expect("a flush");
+        let part = feed.next().expect("a part");
+        (opened(part).0.len(), feed.control().take_unused_files().len())
+    };
+    assert_eq!([n_left(), n_left()], [(3, 0), (3, 0)]);
+    feed.0.lock().compact_by = Some(Instant::now());
+    assert_eq!([n_left(), n_left()], [(3, 1), (1, 0)]);
+}
+
 /// Check that samples beyond the limit are left out and counted.
 #[test]
 fn memory_is_bounded() {
