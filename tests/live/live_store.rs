@@ -6,8 +6,9 @@ use crate::support::{fpprof, ran};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-/// Computes for some seconds in a child, then exits with 7.
-const COMMAND: [&str; 3] = ["perl", "-e", "alarm 200; if (fork) { wait; exit 7 } for (1 .. 9e7) {}"];
+/// Uses four seconds of CPU time in a child, however fast the machine is, then exits with 7.
+const COMMAND: [&str; 3] =
+    ["perl", "-e", "alarm 200; if (fork) { wait; exit 7 } do { for (1 .. 1e6) {} } while (times)[0] < 4"];
 
 /// Check that a command's samples are stored in several files under each strategy with exact sums, that the exit status is
 /// the command's and the cost is not, that the page shows them, and that a second recording adds to the store.
