@@ -13,13 +13,15 @@ pub(super) const ATTEMPTS: [(Owners, Duration, &str); 3] = [
 /// The most intervals that are not analysed with all files after one of them failed.
 const MAX_PAUSE: u32 = 16;
 
-/// Chooses the first of [`ATTEMPTS`]: all files, unless that failed lately. It is tried again after one interval, and each time
-/// that it fails after twice as many, up to [`MAX_PAUSE`].
+/// Chooses the first of [`ATTEMPTS`]. After an interval that failed with all files, the next one begins with the attempt that
+/// worked; each time that all files fail again, twice as many intervals do so, up to [`MAX_PAUSE`].
 #[derive(Debug, Default)]
 pub(super) struct FirstAttempt {
+    /// The last attempt of the last interval.
     attempt: usize,
-    /// For so many intervals.
+    /// How many intervals still begin with it.
     left: u32,
+    /// How many did after the last failure with all files.
     pause: u32,
 }
 
