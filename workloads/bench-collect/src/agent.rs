@@ -3,21 +3,22 @@
 //!
 //! Each profiler runs alone, for the same time at the same rate. Its cost is the CPU time of all its processes after
 //! its start, as accounted by the kernel. Interrupts and BPF programs are accounted to the interrupted process, so they
-//! are not included. The agent's time includes unwinding, perf's does not.
+//! are not included. The agent unwinds and names its stacks in that time. perf does so when its file is read, and
+//! bpftrace when it ends, so these are measured as well.
 
 use crate::modes::is_installed;
 use crate::otel::{self, Receiver};
+use crate::processes::{Killed, Memory, cpu_s};
 use crate::progress::print_progress;
-use crate::run::{TICKS_PER_S, map_bytes};
+use crate::run::{map_bytes, watch};
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, clap::Args)]
@@ -53,9 +54,22 @@ struct Profiler {
     command: Command,
     /// The file or directory that it writes.
     output: PathBuf,
-    is_ours: bool,
+    naming: Naming,
     /// What receives its profiles, if it writes none itself.
     receiver: Option<Receiver>,
+}
+
+/// When the stacks of a profiler are unwound and get the names of their functions.
+#[derive(Debug)]
+enum Naming {
+    /// As it runs: the agent.
+    AsItRuns,
+    /// When it ends: bpftrace.
+    AtItsEnd,
+    /// When this command reads its file: perf.
+    Later(Command),
+    /// By the server that it sends its profiles to.
+    Elsewhere,
 }
 
 /// The measured figures of one profiler.
@@ -65,14 +79,20 @@ struct Measured {
     rate: u64,
     start_s: f64,
     cpu_percent: f64,
-    /// Of all its processes; pages that they share are counted for each.
-    rss_mb: f64,
-    /// The same, with each page counted once.
-    pss_mb: f64,
+    memory: Memory,
+    /// The same with what unwinds and names the stacks; `None` if that is done elsewhere.
+    named: Option<Named>,
     /// Of all BPF maps on the machine.
     maps_mb: f64,
     kb_per_minute: f64,
     complete_percent: Option<f64>,
+}
+
+/// The cost of a profiler up to stacks with the names of functions.
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    cpu_percent: f64,
+    rss_mb: f64,
 }
 
 /// Measures all profilers and writes `agent.md`.
@@ -87,7 +107,7 @@ pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
         let otel = otel::is_available().then_some(()).into_iter().map(|()| otel_profiler(args, rate));
         for profiler in profilers(args, rate)?.into_iter().map(Ok).chain(otel) {
             let profiler = profiler?;
-            let (name, is_ours) = (profiler.name.clone(), profiler.is_ours);
+            let (name, is_ours) = (profiler.name.clone(), matches!(profiler.naming, Naming::AsItRuns));
             match measure(args, rate, profiler) {
                 Ok(measured) => {
                     print_progress(&format!("{name} at {rate} Hz: {:.2} % of a CPU", measured.cpu_percent));
@@ -123,7 +143,7 @@ fn profilers(args: &Args, rate: u64) -> anyhow::Result<Vec<Profiler>> {
             name: format!("fpprof agent, {call_graph}"),
             command,
             output,
-            is_ours: true,
+            naming: Naming::AsItRuns,
             receiver: None,
         });
     }
@@ -132,11 +152,14 @@ fn profilers(args: &Args, rate: u64) -> anyhow::Result<Vec<Profiler>> {
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-e", "cpu-clock", "-a", "-F"]).arg(rate.to_string()).args(options);
         command.arg("-o").arg(&perf_data);
+        let mut script = Command::new("perf");
+        // With inlined functions it takes many times as long.
+        script.args(["script", "--no-inline", "-i"]).arg(&perf_data);
         all.push(Profiler {
             name: name.to_owned(),
             command,
             output: perf_data.clone(),
-            is_ours: false,
+            naming: Naming::Later(script),
             receiver: None,
         });
     }
@@ -144,12 +167,14 @@ fn profilers(args: &Args, rate: u64) -> anyhow::Result<Vec<Profiler>> {
     let script = format!("profile:hz:{rate} {{ @[comm, kstack, ustack] = count(); }}");
     let output = args.dir.join("bpftrace.txt");
     command.arg("-o").arg(&output).arg("-e").arg(script);
-    all.push(Profiler { name: "bpftrace, ustack".to_owned(), command, output, is_ours: false, receiver: None });
+    let name = "bpftrace, ustack".to_owned();
+    all.push(Profiler { name, command, output, naming: Naming::AtItsEnd, receiver: None });
     if is_installed("lightswitch") {
         let mut command = Command::new("lightswitch");
         command.arg("--sample-freq").arg(rate.to_string()).args(["--sender", "none"]);
         let output = args.dir.join("none");
-        all.push(Profiler { name: "lightswitch".to_owned(), command, output, is_ours: false, receiver: None });
+        let name = "lightswitch".to_owned();
+        all.push(Profiler { name, command, output, naming: Naming::Elsewhere, receiver: None });
     }
     Ok(all)
 }
@@ -160,11 +185,11 @@ fn otel_profiler(args: &Args, rate: u64) -> anyhow::Result<Profiler> {
     let mut command = Command::new(otel::PROFILER);
     command.args(otel::options(rate, 5, &receiver).split(' '));
     let (name, output) = ("OTel profiler".to_owned(), args.dir.join("none"));
-    Ok(Profiler { name, command, output, is_ours: false, receiver: Some(receiver) })
+    Ok(Profiler { name, command, output, naming: Naming::Elsewhere, receiver: Some(receiver) })
 }
 
 fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measured> {
-    let Profiler { name, mut command, output, is_ours, receiver: _receiver } = profiler;
+    let Profiler { name, mut command, output, naming, receiver: _receiver } = profiler;
     remove(&output);
     let seconds = args.minutes * 60 + 180;
     let workload = Command::new(&args.workload).arg(seconds.to_string()).stdout(Stdio::null()).spawn();
@@ -172,90 +197,51 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
     let started = command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null()).spawn();
     let begun = Instant::now();
     let mut running = Killed(started.with_context(|| format!("starting {name}"))?);
+    let pid = running.0.id();
     std::thread::sleep(START);
-    let start_s = cpu_s(running.0.id());
+    let start_s = cpu_s(pid);
     // Measure whole intervals of the agent, including the processing at their ends.
     std::thread::sleep(to_next_minute() + DEALT);
-    let before_s = cpu_s(running.0.id());
-    std::thread::sleep(Duration::from_secs(60 * args.minutes));
-    let used_s = cpu_s(running.0.id()) - before_s;
+    let before_s = cpu_s(pid);
+    let memory = Memory::watch(pid, Duration::from_secs(60 * args.minutes));
+    let used_s = cpu_s(pid) - before_s;
     ensure!(running.0.try_wait()?.is_none(), "{name} has ended by itself");
-    let of_all = |kb: &dyn Fn(i32) -> Option<f64>| tree(running.0.id()).into_iter().filter_map(kb).sum::<f64>() / 1e3;
-    let rss_mb = of_all(&|pid| memory_kb(&format!("/proc/{pid}/status"), "VmRSS:"));
-    let pss_mb = of_all(&|pid| memory_kb(&format!("/proc/{pid}/smaps_rollup"), "Pss:"));
     let maps = Command::new("bpftool")
         .args(["--json", "map", "list"])
         .output()
         .context("starting bpftool, which lists the BPF maps")?;
     let maps_mb = map_bytes(&String::from_utf8_lossy(&maps.stdout)).context("the maps that bpftool lists")? / 1e6;
-    let complete_percent = if is_ours { complete() } else { None };
+    let complete_percent = if matches!(naming, Naming::AsItRuns) { complete() } else { None };
     let ran_s = begun.elapsed().as_secs_f64();
-    if let Some(pid) = Pid::from_raw(i32::try_from(running.0.id())?) {
-        kill_process(pid, Signal::INT)?;
-    }
+    let ran_cpu_s = cpu_s(pid);
+    kill_process(Pid::from_child(&running.0), Signal::INT)?;
+    let end_memory = Memory::watch_end(&running.0)?;
+    let end_s = cpu_s(pid) - ran_cpu_s;
     running.0.wait()?;
     let kb_per_minute = size(&output) / 1e3 / (ran_s / 60.0);
-    remove(&output);
     let cpu_percent = 100.0 * used_s / (60.0 * f64::from(u32::try_from(args.minutes)?));
-    Ok(Measured { name, rate, start_s, cpu_percent, rss_mb, pss_mb, maps_mb, kb_per_minute, complete_percent })
-}
-
-/// A process that is killed on drop, together with its descendants.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        for pid in tree(self.0.id()) {
-            if let Some(pid) = Pid::from_raw(pid) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
+    // What is done later is done for the whole time.
+    let with = |later_s: f64, rss_mb: f64| Named {
+        cpu_percent: cpu_percent + 100.0 * later_s / ran_s,
+        rss_mb: memory.rss_mb.max(rss_mb),
+    };
+    let named = match naming {
+        Naming::AsItRuns => Some(with(0.0, 0.0)),
+        Naming::AtItsEnd => Some(with(end_s, end_memory.rss_mb)),
+        Naming::Later(mut reader) => {
+            let read = watch::run(reader.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))?;
+            ensure!(read.status.success(), "{reader:?}: {}", read.status);
+            Some(with(read.own_cpu_s, megabytes(read.max_rss_bytes)))
         }
-        let _ = self.0.wait();
-    }
+        Naming::Elsewhere => None,
+    };
+    remove(&output);
+    Ok(Measured { name, rate, start_s, cpu_percent, memory, named, maps_mb, kb_per_minute, complete_percent })
 }
 
 fn to_next_minute() -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Duration::from_secs(60).saturating_sub(Duration::from_secs(since.as_secs() % 60))
-}
-
-/// The pids of a process and of all its living descendants.
-fn tree(pid: u32) -> Vec<i32> {
-    let mut parents: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(parent) = stat(pid).and_then(|fields| fields.get(1)?.parse().ok()) {
-            parents.entry(parent).or_default().push(pid);
-        }
-    }
-    let mut all = vec![i32::try_from(pid).unwrap_or(0)];
-    let mut n = 0;
-    while let Some(pid) = all.get(n) {
-        all.extend(parents.get(pid).into_iter().flatten().copied().collect::<Vec<_>>());
-        n += 1;
-    }
-    all
-}
-
-/// Fields of `/proc/PID/stat` from the state onwards.
-fn stat(pid: i32) -> Option<Vec<String>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(text.rsplit_once(") ")?.1.split(' ').map(str::to_owned).collect())
-}
-
-/// CPU time of a process, of its living descendants, and of reaped children of both: fields 14 to 17 of `stat`.
-fn cpu_s(pid: u32) -> f64 {
-    let ticks = |pid| {
-        let fields = stat(pid).unwrap_or_default();
-        fields.get(11..15).unwrap_or_default().iter().filter_map(|field| field.parse::<f64>().ok()).sum::<f64>()
-    };
-    tree(pid).into_iter().map(ticks).sum::<f64>() / TICKS_PER_S
-}
-
-/// A number of kilobytes in a file of `/proc`.
-fn memory_kb(path: &str, name: &str) -> Option<f64> {
-    let text = fs::read_to_string(path).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// Share of complete stacks in per cent, by the strategy other than frame pointers, if there is one.
@@ -285,6 +271,11 @@ fn size(path: &Path) -> f64 {
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "a program's memory is below 2^53 bytes")]
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
 fn remove(path: &Path) {
     // The output is a file, a directory, or missing.
     let _ = fs::remove_file(path);
@@ -293,24 +284,35 @@ fn remove(path: &Path) {
 
 fn table(all: &[Measured], minutes: u64) -> String {
     let mut text = String::from(
-        "| profiler | Hz | CPU, % of one | CPU to start, s | RSS, MB | PSS, MB | BPF maps, MB | written, kB/min | complete stacks, % |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| profiler | Hz | CPU, % of one | with names | CPU to start, s | RSS, MB | with names | PSS, MB | BPF maps, MB | written, kB/min | complete stacks, % |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for one in all {
         let complete = one.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.2}"));
+        let (named_cpu, named_rss) = one.named.map_or(("–".to_owned(), "–".to_owned()), |named| {
+            (format!("{:.2}", named.cpu_percent), format!("{:.0}", named.rss_mb))
+        });
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {complete} |",
-            one.name, one.rate, one.cpu_percent, one.start_s, one.rss_mb, one.pss_mb, one.maps_mb, one.kb_per_minute
+            "| {} | {} | {:.2} | {named_cpu} | {:.2} | {:.0} | {named_rss} | {:.0} | {:.0} | {:.0} | {complete} |",
+            one.name,
+            one.rate,
+            one.cpu_percent,
+            one.start_s,
+            one.memory.rss_mb,
+            one.memory.pss_mb,
+            one.maps_mb,
+            one.kb_per_minute
         );
     }
     let _ = writeln!(
         text,
         "\nCPU time of the profiler's processes over {minutes} min; interrupts and BPF programs are not in it. \
-         The agent unwinds and names its stacks in that time, the others do so later or not at all. Memory is that of all \
-         processes of the profiler at the end; PSS counts pages that they share once. RSS and PSS include BPF maps only as far \
-         as a profiler maps them into its memory, as the agent does."
+         `with names` is the cost up to stacks with the names of functions: the agent's is the same; with `perf record`, `perf script \
+         --no-inline` reads the file; bpftrace finds the names when it ends; – is left to a server. Memory is the most \
+         that all processes of the profiler had together in that time, seen every second, and every 20 ms in the last four; PSS counts \
+         pages that they share once. RSS and PSS include BPF maps only as far as a profiler maps them into its memory, as the agent does."
     );
     text
 }

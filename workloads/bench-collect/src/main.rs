@@ -18,6 +18,7 @@ mod judge;
 mod modes;
 mod otel;
 mod overhead;
+mod processes;
 mod progress;
 mod report;
 mod rules;

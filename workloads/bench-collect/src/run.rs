@@ -1,7 +1,7 @@
 //! One run of one mode.
 
 #[path = "../../../src/compare/watch.rs"]
-mod watch;
+pub(crate) mod watch;
 
 use crate::config::RunConfig;
 use crate::judge::{self, Judged};
