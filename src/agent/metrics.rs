@@ -246,7 +246,7 @@ impl Metrics {
     pub(super) fn step(&self, step: Step) {
         let direction = match step {
             Step::Down => "down",
-            Step::Up => "up",
+            Step::Up | Step::Undone => "up",
         };
         self.steps.get_or_create(&labels([("direction", direction)])).inc();
     }
