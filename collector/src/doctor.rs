@@ -82,12 +82,12 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
     let of = |name: &str| checks.iter().find(|check| check.name == name);
     let lacks = |name: &str| of(name).is_some_and(|check| check.verdict != Verdict::Ok);
     let missing: Vec<&Check> = checks.iter().filter(|check| check.name != WITHOUT_BPF && !check.ok()).collect();
-    let without_waits = if lacks(OFF_CPU) { " but --off-cpu" } else { "" };
+    let without_waits = if lacks(OFF_CPU) { ", but not --off-cpu" } else { "" };
     let possible = match (missing.is_empty(), lacks("CAP_SYS_PTRACE")) {
         (true, false) => format!("with eBPF: everything{without_waits}"),
         (true, true) => format!(
-            "with eBPF: everything{without_waits} that starts from now on, and your own processes; the mappings of \
-            other users' running processes are unreadable"
+            "with eBPF: your own processes, and all that start from now on{without_waits}; the mappings of other users' \
+            running processes are unreadable"
         ),
         (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
     };
@@ -379,7 +379,10 @@ mod tests {
         let (ok, reduced, missing) = (Verdict::Ok, Verdict::Reduced, Verdict::Missing);
         assert_eq!(with(ok, ok, ok), ("with eBPF: everything".into(), None));
         let (possible, advice) = with(ok, reduced, ok);
-        assert!(possible.starts_with("with eBPF: everything that starts") && advice.is_none(), "{possible}");
+        assert!(
+            possible.starts_with("with eBPF: your own processes, and all that start") && advice.is_none(),
+            "{possible}"
+        );
         let (possible, advice) = with(missing, reduced, ok);
         assert_eq!(possible, "without eBPF: own");
         assert!(matches!(&advice, Some(Advice::Allow { commands, .. }) if commands.len() == 5), "{advice:?}");

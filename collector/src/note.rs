@@ -135,14 +135,16 @@ impl Note {
                 (None, format!("the times of {n} gaps could not be written; their lost samples are counted").into())
             }
             Self::KernelNotSampled => (None, KERNEL_NOT_SAMPLED.into()),
-            Self::SmallRings(bytes) => (None, format!("ring buffers have {bytes} bytes per CPU: {SMALL_RINGS}").into()),
+            Self::SmallRings(bytes) => {
+                (None, format!("ring buffers have only {} KiB per CPU: {SMALL_RINGS}", bytes >> 10).into())
+            }
             Self::EventsRemovedByExec(n) => {
                 (None, format!("events removed by setuid exec: {n} {EVENTS_REMOVED}").into())
             }
             Self::TablesRefused(n) => n_words(n, TABLES_REFUSED),
             Self::DumpsCut(n) => n_words(n, DUMPS_CUT),
             Self::ParserFailed(n) => {
-                (None, format!("{PARSER_FAILED}: {n} times, and each time a build id or a file is missing").into())
+                (None, format!("{PARSER_FAILED}: {n} times; each time a build id or a file is missing").into())
             }
             Self::StatisticsRefused => (None, STATISTICS_REFUSED.into()),
             Self::FilesOverLimit(n) => n_words(n, FILES_OVER_LIMIT),
@@ -174,9 +176,9 @@ const KERNEL_NOT_SAMPLED: &str = "ticks in the kernel are not sampled or counted
 const SMALL_RINGS: &str = "this user cannot lock more memory (see ulimit -l, kernel.perf_event_mlock_kb)";
 const EVENTS_REMOVED: &str = "processes were not sampled after they executed a setuid program; record as root, with \
     eBPF or -a, to sample them";
-const TABLES_REFUSED: &str = "files with JIT symbols (/tmp/perf-PID.map, jit-PID.dump) were ignored, in whole or from a \
-    line of more than 4 MiB on: not a regular file of the process's user, too large, not a jitdump, or on a file system that \
-    did not answer";
+const TABLES_REFUSED: &str = "files with JIT symbols (/tmp/perf-PID.map, jit-PID.dump) were ignored or cut: not a regular \
+    file of the process's user, too large, with a line of more than 4 MiB, not a jitdump, or on a file system that did not \
+    answer";
 const DUMPS_CUT: &str = "jitdumps (jit-PID.dump) were read in part, up to a corrupt record or the size limit; later \
     code has no names";
 const PARSER_FAILED: &str = "the process that parses files of the profiled programs crashed or took too long";
@@ -186,8 +188,8 @@ const TABLES_OVER_LIMIT: &str = "processes with JIT code or jitdumps were left o
     together, had too many; record fewer with -p";
 const FILES_TOO_SLOW: &str =
     "times a file was left out, without build id or JIT symbols: the file systems of its user are too slow";
-const FILES_NOT_PARSED: &str = "files were left out after the process that parses had failed too often on files of the same \
-    user, or of all";
+const FILES_NOT_PARSED: &str = "files were left out, as the process that parses files had failed too often on those of the \
+    same user, or on all";
 const MAPPINGS_UNKNOWN: &str = "of their samples came before their mappings were read from /proc again: names and \
     callers may be missing there";
 const STATISTICS_REFUSED: &str = "BPF run time was not measured (--stats): that needs CAP_SYS_ADMIN";

@@ -16,11 +16,11 @@ pub(crate) fn lines(walks: &KernelWalks, what: &str) -> Vec<String> {
         let mut reasons: Vec<(&String, u64)> = misses.iter().map(|(reason, &n)| (reason, n)).collect();
         reasons.sort_by_key(|&(reason, n)| (std::cmp::Reverse(n), reason));
         let reasons: Vec<String> = reasons.iter().map(|(reason, n)| format!("{reason} {}", share(*n, all))).collect();
-        lines.push(format!("others by the copied stack: {}", reasons.join(", ")));
+        lines.push(format!("others, from copied stacks: {}", reasons.join(", ")));
     }
     if verified > 0 {
         let same = verified.saturating_sub(different);
-        lines.push(format!("same frames by the copied stack in {} of {} checked", count(same), count(verified)));
+        lines.push(format!("same frames as the copied stack in {} of {} checked", count(same), count(verified)));
     }
     lines
 }
@@ -37,8 +37,8 @@ mod tests {
         let walks = KernelWalks { complete: 980, misses, verified: 9, different: 1 };
         let expected = [
             "98.0 % of 1,000 walks in the kernel complete",
-            "others by the copied stack: abi32 1.4 %, no_rule 0.6 %",
-            "same frames by the copied stack in 8 of 9 checked",
+            "others, from copied stacks: abi32 1.4 %, no_rule 0.6 %",
+            "same frames as the copied stack in 8 of 9 checked",
         ];
         assert_eq!(lines(&walks, IN_KERNEL), expected);
         let perfect = KernelWalks { complete: 5, ..KernelWalks::default() };

@@ -25,8 +25,8 @@ pub(crate) struct Args {
     /// [default: /etc/fpprof/agent.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the configuration, say how the agent would sample here as this user, and exit: with status 0 if the
-    /// configuration is valid, whatever this user may do
+    /// Check the configuration, print how the agent would sample as this user, and exit; the status is 0 if the
+    /// configuration is valid, even if this user cannot sample
     #[arg(long)]
     check: bool,
 }

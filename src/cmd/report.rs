@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// (agreement=99, elfutils:agreement=99)
     #[arg(long = "fail-below", value_name = "[S:]complete|agreement=PERCENT", value_delimiter = ',')]
     fail_below: Vec<Gate>,
-    /// Fail if more than PERCENT of the samples were lost or dropped
+    /// Fail if more than PERCENT of the samples were lost, dropped or missed
     #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent)]
     max_lost: Option<f64>,
 }

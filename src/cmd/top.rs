@@ -100,7 +100,7 @@ fn target(args: &Args) -> anyhow::Result<(Target, String)> {
     let words = argv.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
     match (argv.is_empty(), args.pid.is_empty()) {
-        (false, false) => Err(usage("a command and -p PID exclude each other")),
+        (false, false) => Err(usage("a command cannot be used with -p PID")),
         (false, true) if args.all_cpus => {
             Ok((Target::SystemWhile { argv }, format!("the machine, while {words} runs")))
         }

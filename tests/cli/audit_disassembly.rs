@@ -101,7 +101,7 @@ fn functions_agree_with_disassembly() {
         let path = file["path"].as_str().expect("a path");
         let of = &file["tally"]["functions"];
         let share = 100.0 * number(of, "non_leaf_framed") as f64 / number(of, "non_leaf").max(1) as f64;
-        println!("{path}: {share:.1} % of {} functions that call keep a frame pointer", number(of, "non_leaf"));
+        println!("{path}: {share:.1} % of {} non-leaf functions keep a frame pointer", number(of, "non_leaf"));
         assert_known(path, share);
         let mut functions: Vec<&Value> =
             file["records"].as_array().expect("records").iter().filter(|one| one["kind"] == "function").collect();

@@ -23,7 +23,7 @@ pub(super) fn right_words(tally: &CodeTally) -> String {
         String::new()
     };
     format!(
-        "a frame-pointer walk is known to be right in {} of all code: in {} of the {} that unwind information covers{go}",
+        "a frame-pointer walk is known to be right in {} of all code: in {} of the {} with unwind information{go}",
         share(code.ok, code.executable),
         share(code.ok, code.judged()),
         share(code.judged(), code.executable)
@@ -69,7 +69,7 @@ pub(super) fn size_rows(tally: &CodeTally) -> [(&'static str, u64); 5] {
 pub(super) fn function_rows(tally: &CodeTally) -> [(&'static str, u64, u64, &'static str); 5] {
     let functions = &tally.functions;
     [
-        ("functions that call", functions.non_leaf_framed, functions.non_leaf, "keep a frame pointer"),
+        ("non-leaf functions", functions.non_leaf_framed, functions.non_leaf, "keep a frame pointer"),
         ("leaf functions", functions.leaf_framed, functions.leaf, "keep one (with GCC: not optimised)"),
         ("all functions", functions.framed, functions.total, "keep one"),
         ("framed functions", functions.late, functions.framed, "set it up late, after 16 bytes (shrink-wrapped)"),

@@ -129,11 +129,11 @@ fn distribution(survey: &Survey) -> Markup {
     let files = Histogram::of(survey.files.iter().map(|file| &file.audit.tally));
     let packages = Histogram::of(survey.packages.iter().map(|package| &package.tally));
     html! {
-        h2 { "Files by the share of functions that call and keep a frame pointer" }
+        h2 { "Files by the share of non-leaf functions that keep a frame pointer" }
         (histogram(&files, "files by share"))
-        p.soft { (count(files.too_small)) " files have fewer than 20 functions that call and are not shown." }
+        p.soft { (count(files.too_small)) " files have fewer than 20 non-leaf functions and are not shown." }
         @if survey.packages.len() > 1 {
-            h2 { "Packages by the share of functions that call and keep a frame pointer" }
+            h2 { "Packages by the share of non-leaf functions that keep a frame pointer" }
             (histogram(&packages, "packages by share"))
             p.soft { (count(packages.too_small)) " packages are too small." }
         }
@@ -254,7 +254,7 @@ fn method() -> Markup {
             "fell there? Functions are frame description entries that begin as functions do; split-off parts, \
              linkage "
             "stubs and entry points are not counted. A leaf calls nothing. GCC leaves leaf functions without a frame "
-            "even when asked for frame pointers, so the share among functions that call says how a file was built, and "
+            "even when asked for frame pointers, so the share among non-leaf functions says how a file was built, and "
             "the share among leaf functions tells code that was not optimised. Functions without unwind information are "
             "not counted. Shares of code bytes are not shares of time; for those, use --weight RECORDING."
         }

@@ -44,7 +44,7 @@ impl FpUsage {
             Self::Mixed => "mixed (20 to 95 %)",
             Self::Framed => "framed (95 % or more)",
             Self::Everywhere => "framed, leaf functions too",
-            Self::TooSmall => "too small (fewer than 20 functions that call)",
+            Self::TooSmall => "too small (fewer than 20 non-leaf functions)",
         }
     }
 

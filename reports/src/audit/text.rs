@@ -162,7 +162,7 @@ fn packages(survey: &Survey, listing: Listing, style: &Style, out: &mut dyn Writ
         return Ok(());
     }
     if survey.packages.len() > 1 {
-        style.heading("Packages, by the share of functions that call and keep a frame pointer", out)?;
+        style.heading("Packages, by the share of non-leaf functions that keep a frame pointer", out)?;
         let mut table = Table::new(vec![Column::left("frame pointers"), Column::right("packages")]);
         for usage in FpUsage::ALL {
             table.row(vec![usage.name().into(), count(packages_with(survey, usage).len() as u64).into()]);

@@ -246,7 +246,7 @@ pub(super) fn outliers(result: &FlagSetResult) -> Vec<String> {
             && found.log_ratio.abs() > 0.02
         {
             let remedy = if found.log_ratio > 0.0 {
-                "candidates: frame pointers in functions that call only (-momit-leaf-frame-pointer where the compiler \
+                "candidates: frame pointers in non-leaf functions only (-momit-leaf-frame-pointer where the compiler \
                  heeds it), __attribute__((optimize)) on the hottest functions, or an opt-out"
             } else {
                 "faster, possibly by chance of code layout; check"

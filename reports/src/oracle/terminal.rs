@@ -141,7 +141,7 @@ fn reasons(verdicts: &StrategyVerdicts, checked: u64) -> Vec<Paragraph> {
         let real = fine_share(skips.real, checked);
         let flagged = fine_share(skips.flagged, checked);
         let both = fine_share(skips.both, checked);
-        let words = format!("caller of the leaf missing in {real}, flagged in {flagged}, correctly in {both}");
+        let words = format!("caller of the leaf missing in {real}; flagged in {flagged}, rightly in {both}");
         note.words(Tone::Dim, &words);
         notes.push(note);
     }

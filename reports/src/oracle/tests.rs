@@ -87,7 +87,7 @@ fn the_text_says_everything() {
         "12 calls · 3 stack switches",
         "99.700 %",
         "wrong_frame 0.100 % (1)",
-        "caller of the leaf missing in 0.100 %, flagged in 0.200 %, correctly in 0.100 %",
+        "caller of the leaf missing in 0.100 %; flagged in 0.200 %, rightly in 0.100 %",
         "root not recognised in 0.300 % (3)",
         "GNU C17 12.2.0",
         "Instruction 1,234: dwarf",

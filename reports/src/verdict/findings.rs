@@ -15,12 +15,10 @@ const EVERYWHERE: &str = "overall and in every process with at least 100 samples
 pub(crate) const RULE: &str = "Stacks are good enough if at least 99 % reach their root, overall and in every \
     process with at least 100 samples and 1 % of all samples. At least 99 % of frame-pointer stacks must also have \
     every frame of the reference, and no wrong one. The verdict is the cheapest choice that is good enough: frame \
-    pointers, or else the smallest chunk of copied stack. The reference is unwinding by call frame information, \
-    of all that was copied or in the kernel; in JIT-compiled code without the call frame information of a jitdump, it \
-    follows frame pointers. \
-    There is no verdict and no chunk size if more than 1 % of the reference's stacks do not reach their root, if a \
-    return address does not follow a call in more than 1 %, or if another unwinder finds other frames in more than 1 \
-    %.";
+    pointers, or else the smallest chunk of copied stack. The reference unwinds whole copied stacks, or walks in \
+    the kernel, by call frame information; in JIT-compiled code without that of a jitdump, it follows frame pointers. \
+    There is no verdict and no chunk size if more than 1 % of its stacks do not reach their root, if more than 1 % have a \
+    return address that does not follow a call, or if another unwinder finds other frames in more than 1 %.";
 
 /// The sentences, the most important first.
 pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {

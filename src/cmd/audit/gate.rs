@@ -7,14 +7,14 @@ use fpprof_analysis::statistics::percent;
 /// Metrics by the names that are typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum MetricName {
-    /// Functions that call and keep a frame pointer, of all that call
+    /// Share of non-leaf functions that keep a frame pointer
     #[value(name = "nonleaf")]
     NonLeaf,
-    /// Functions that keep a frame pointer, of all
+    /// Share of all functions that keep a frame pointer
     Functions,
-    /// Bytes of code where a frame-pointer walk is right, of those unwind information covers
+    /// Share of code with unwind information, in bytes, where a frame-pointer walk is right
     Bytes,
-    /// Bytes of code that unwind information covers, of all but padding
+    /// Share of code without padding, in bytes, that has unwind information
     Covered,
 }
 
@@ -30,10 +30,19 @@ impl MetricName {
 
     fn unit(self) -> &'static str {
         match self {
-            Self::NonLeaf => "functions that call",
+            Self::NonLeaf => "non-leaf functions",
             Self::Functions => "functions",
-            Self::Bytes => "bytes of code that unwind information covers",
+            Self::Bytes => "bytes of code with unwind information",
             Self::Covered => "bytes of code",
+        }
+    }
+
+    /// What the share does or has.
+    fn claim(self) -> &'static str {
+        match self {
+            Self::NonLeaf | Self::Functions => "keep a frame pointer",
+            Self::Bytes => "let a frame-pointer walk be right",
+            Self::Covered => "have unwind information",
         }
     }
 }
@@ -81,7 +90,7 @@ pub(super) fn not_judged(total: &CodeTally) -> Option<String> {
 fn failure(what: &str, tally: &CodeTally, metric: MetricName, least: f64) -> Option<String> {
     let (part, whole) = metric.metric().of(tally);
     let percent = percent(part, whole).filter(|&percent| percent < least)?;
-    Some(format!("{what}: {percent:.2} % of {whole} {}, less than {least} %", metric.unit()))
+    Some(format!("{what}: {percent:.2} % of {whole} {} {} (required: {least} %)", metric.unit(), metric.claim()))
 }
 
 #[cfg(test)]

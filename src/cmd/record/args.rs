@@ -166,8 +166,8 @@ pub(crate) struct Args {
     /// Samples are equal if event, CPU, thread and stacks are the same, and the process has mapped nothing, executed no
     /// program and changed no name or cgroup between them. All of them then have the time of the first, at most TIME early;
     /// `report` and `export` say so. Counts, shares and the balance stay exact. The file is written each TIME: a recorder
-    /// that is killed loses that much, and --max-size can be exceeded by it. Not if each stack is
-    /// copied (dwarf, both), since no two are equal; other copied stacks and waits (--off-cpu) are written one by one.
+    /// that is killed loses up to TIME, and the file can exceed --max-size by as much. Not with dwarf or both (without
+    /// 1/N), where no two stacks are equal; other copied stacks and waits (--off-cpu) are written one by one.
     #[arg(
         long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_AGGREGATE,
         value_parser = values::aggregated, help_heading = OUTPUT
@@ -246,8 +246,8 @@ impl Args {
         let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
         let command = (!self.command.is_empty()).then(|| self.command.clone());
         let target = match (command, self.all_cpus) {
-            (Some(_), _) if !self.pid.is_empty() => return Err(usage("a command and -p PID exclude each other")),
-            (Some(_), _) if !self.tid.is_empty() => return Err(usage("a command and -t TID exclude each other")),
+            (Some(_), _) if !self.pid.is_empty() => return Err(usage("a command cannot be used with -p PID")),
+            (Some(_), _) if !self.tid.is_empty() => return Err(usage("a command cannot be used with -t TID")),
             (argv, _) if self.cgroup.is_some() => {
                 Target::Cgroup { path: self.cgroup.clone().unwrap_or_default(), argv }
             }
