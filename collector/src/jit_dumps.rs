@@ -105,11 +105,20 @@ impl JitDumps {
     }
 
     /// Emits what was written since the last look, each piece as [`Compiled::JitDump`] with a header of its own.
-    /// Returns the dumps of processes that have ended: this was their last look.
-    pub(crate) fn look(&mut self, parser: &dyn FileParser, emit: &mut impl FnMut(ModuleBytes)) -> Vec<EndedDump> {
+    /// Returns the dumps of processes that have ended: this was their last look. Once there is no time left, dumps count as cut.
+    pub(crate) fn look(
+        &mut self,
+        parser: &dyn FileParser,
+        has_time: &dyn Fn() -> bool,
+        emit: &mut impl FnMut(ModuleBytes),
+    ) -> Vec<EndedDump> {
         // Before reading, so that a process that ends meanwhile gets another look.
         let have_ended: Vec<bool> = self.dumps.iter().map(JitDump::has_ended).collect();
         for dump in &mut self.dumps {
+            if !has_time() {
+                dump.is_cut = dump.is_cut.map(|_| true);
+                continue;
+            }
             let position = dump.position;
             let left = usize::try_from(self.bytes.left(dump.user)).unwrap_or(usize::MAX);
             let room = MAX_DUMP_BYTES.saturating_sub(position.bytes).min(left);

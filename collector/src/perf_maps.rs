@@ -94,10 +94,15 @@ impl PerfMaps {
         is_last: bool,
         calls: &mut BlockingCalls,
         parser: &dyn FileParser,
+        has_time: &dyn Fn() -> bool,
         emit: &mut impl FnMut(ModuleBytes),
     ) -> Vec<u32> {
         let mut ended = Vec::new();
         for (&pid, table) in &mut self.processes {
+            if !has_time() {
+                table.is_refused = true;
+                continue;
+            }
             if !table.backoff.is_due() && !is_last {
                 continue;
             }
@@ -290,7 +295,7 @@ mod tests {
     fn taken(pids: &[u32]) -> (Vec<ModuleBytes>, u64) {
         let (mut maps, mut found) = (PerfMaps::default(), Vec::new());
         pids.iter().for_each(|&pid| maps.add(pid, Place::below_root_of(pid), Directory::of(pid)));
-        maps.look(false, &mut BlockingCalls::default(), &ParseHere, &mut |module| found.push(module));
+        maps.look(false, &mut BlockingCalls::default(), &ParseHere, &|| true, &mut |module| found.push(module));
         (found, maps.n_refused())
     }
 
@@ -325,7 +330,7 @@ mod tests {
         let path = format!("/tmp/perf-{pid}.map");
         let look = |maps: &mut PerfMaps| {
             let mut n = 0;
-            let ended = maps.look(false, &mut BlockingCalls::default(), &ParseHere, &mut |_| n += 1);
+            let ended = maps.look(false, &mut BlockingCalls::default(), &ParseHere, &|| true, &mut |_| n += 1);
             (ended, n)
         };
         assert_eq!(look(&mut maps), (Vec::new(), 0));
@@ -348,7 +353,7 @@ mod tests {
         let path = tmp.path().join("perf-7.map");
         let mut look = |is_last| {
             let mut n = 0;
-            maps.look(is_last, &mut BlockingCalls::default(), &ParseHere, &mut |_| n += 1);
+            maps.look(is_last, &mut BlockingCalls::default(), &ParseHere, &|| true, &mut |_| n += 1);
             n
         };
         let grow = || File::options().append(true).create(true).open(&path).unwrap().write_all(b"1000 10 f\n").unwrap();

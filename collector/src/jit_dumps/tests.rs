@@ -132,7 +132,7 @@ fn dumps_of_ended_processes_are_let_go() {
     dumps.add(JitDump::of(&mmap, 0, None));
     let look = |dumps: &mut JitDumps| {
         let mut taken = Vec::new();
-        let ended = dumps.look(&ParseHere, &mut |module| taken.push(module.bytes));
+        let ended = dumps.look(&ParseHere, &|| true, &mut |module| taken.push(module.bytes));
         (ended.iter().map(|dump| dump.pid).collect::<Vec<_>>(), taken)
     };
     assert_eq!(look(&mut dumps), (vec![], vec![header()]));

@@ -306,12 +306,14 @@ impl Work {
         }
     }
 
-    /// Checks tables, dumps and files; none is left out of the last look.
+    /// Checks tables, dumps and files; none is left out of the last look while there is time.
     fn look(&mut self, is_last: bool) {
-        let Self { calls, outbox, parser, .. } = self;
+        let Self { calls, outbox, parser, deadline, .. } = self;
+        let has_time = || deadline.get().is_none_or(|&deadline| Instant::now() < deadline);
         let emit = &mut |module| _ = outbox.add(module);
-        let tables = self.tables.look(is_last, calls, parser.as_ref(), emit).into_iter().map(|pid| Done::Table { pid });
-        let dumps = self.dumps.look(parser.as_ref(), emit).into_iter().map(Done::Dump);
+        let tables = self.tables.look(is_last, calls, parser.as_ref(), &has_time, emit);
+        let tables = tables.into_iter().map(|pid| Done::Table { pid });
+        let dumps = self.dumps.look(parser.as_ref(), &has_time, emit).into_iter().map(Done::Dump);
         tables.chain(dumps).for_each(|done| send(&self.done, done));
         let n_files = self.files.len();
         let is_due = self.backoff.is_due();

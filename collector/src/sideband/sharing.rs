@@ -29,6 +29,8 @@ pub(crate) struct Sharing {
     last_mapped_ns: FxHashMap<u32, u64>,
     /// Group numbers of processes that share memory.
     groups: FxHashMap<u32, u32>,
+    /// The processes of each group.
+    members: FxHashMap<u32, Vec<u32>>,
     n_groups: u32,
 }
 
@@ -59,9 +61,9 @@ impl Sharing {
     }
 
     fn copies(&self, mmap: &Mmap) -> Vec<Sideband> {
-        let Some(group) = self.groups.get(&mmap.pid) else { return Vec::new() };
-        let others = self.groups.iter().filter(|&(&pid, own)| own == group && pid != mmap.pid);
-        others.map(|(&pid, _)| Sideband::Mmap(Mmap { pid, tid: pid, ..mmap.clone() })).collect()
+        let members = self.groups.get(&mmap.pid).and_then(|group| self.members.get(group));
+        let others = members.into_iter().flatten().filter(|&&pid| pid != mmap.pid);
+        others.map(|&pid| Sideband::Mmap(Mmap { pid, tid: pid, ..mmap.clone() })).collect()
     }
 
     /// Call it when a process is sampled: returns the process and its parent if they turn out to share memory. What
@@ -81,14 +83,33 @@ impl Sharing {
         if !share_memory(pid, parent) {
             return None;
         }
+        self.join(pid, parent);
+        Some([pid, parent])
+    }
+
+    /// Adds a process to the group of its parent, if there is room.
+    fn join(&mut self, pid: u32, parent: u32) {
         let group = *self.groups.entry(parent).or_insert_with(|| {
-            self.n_groups += 1;
+            self.n_groups = self.n_groups.wrapping_add(1);
+            self.members.insert(self.n_groups, vec![parent]);
             self.n_groups
         });
-        if self.groups.values().filter(|&&own| own == group).count() < MOST_SHARING {
+        let members = self.members.entry(group).or_default();
+        if members.len() < MOST_SHARING && !members.contains(&pid) {
+            self.leave(pid);
+            self.members.entry(group).or_default().push(pid);
             self.groups.insert(pid, group);
         }
-        Some([pid, parent])
+    }
+
+    /// Removes a process from its group.
+    fn leave(&mut self, pid: u32) {
+        let Some(group) = self.groups.remove(&pid) else { return };
+        let Some(members) = self.members.get_mut(&group) else { return };
+        members.retain(|&member| member != pid);
+        if members.is_empty() {
+            self.members.remove(&group);
+        }
     }
 
     /// Forgets processes that are no longer known.
@@ -102,14 +123,15 @@ impl Sharing {
     fn forget(&mut self, pid: u32) {
         self.unasked.remove(&pid);
         self.last_mapped_ns.remove(&pid);
-        self.groups.remove(&pid);
+        self.leave(pid);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpprof_recording::model::{Exit, Fork};
+    use crate::test_support::code;
+    use fpprof_recording::model::{Exit, FileIdentity, Fork};
 
     /// Check that the kernel is not asked about a process that was forked and has ended, and that it is forgotten
     /// eventually.
@@ -124,5 +146,20 @@ mod tests {
         assert!(sharing.unasked.is_empty() && (1..=n).all(|pid| sharing.seen.contains(&pid)));
         sharing.forget_ended(|pid| pid == 7);
         assert_eq!(sharing.seen.iter().collect::<Vec<_>>(), [&7]);
+    }
+
+    /// Check that one mapping is recorded for a limited number of processes, however many share the memory, and that the place
+    /// of one that has ended is free again.
+    #[test]
+    fn copies_are_limited() {
+        let mut sharing = Sharing::default();
+        let copies =
+            |sharing: &mut Sharing| sharing.apply(&Sideband::Mmap(code(1, b"/x", FileIdentity::default()))).len();
+        (2..=1000).for_each(|pid| sharing.join(pid, 1));
+        assert_eq!(copies(&mut sharing), MOST_SHARING - 1);
+        sharing.apply(&Sideband::Exit(Exit { time_ns: 2, pid: 2, tid: 2 }));
+        assert_eq!(copies(&mut sharing), MOST_SHARING - 2);
+        sharing.join(1001, 1);
+        assert_eq!(copies(&mut sharing), MOST_SHARING - 1);
     }
 }
