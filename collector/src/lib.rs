@@ -72,7 +72,9 @@ pub use request::{
     CollectorKind, Fallback, MAX_PERF_EVENT_STACK_BYTES, ModeChoice, Outcome, Progress, Request, Target, TargetStatus,
     Update,
 };
-pub use sys::{StopFlag, keep_little_freed_memory, resolve_without_plugins, return_freed_memory, unmap_code};
+pub use sys::{
+    StopFlag, keep_little_freed_memory, monotonic_ns, resolve_without_plugins, return_freed_memory, unmap_code,
+};
 pub use walk::{JIT_RULE, walk_copied_stack};
 
 /// The most bytes of stack that can be copied for one sample.

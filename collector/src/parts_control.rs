@@ -10,6 +10,7 @@ pub struct PartsControl {
     is_flush_requested: AtomicBool,
     n_reads: AtomicU64,
     unused_files: Mutex<Vec<UnusedFile>>,
+    n_dropped: AtomicU64,
 }
 
 /// A file that the recorder may forget: no process has it mapped any more.
@@ -54,6 +55,16 @@ impl PartsControl {
     /// Tells the recorder which files it may forget: it closes them, and looks at them anew when they are mapped again.
     pub fn forget(&self, files: Vec<UnusedFile>) {
         self.unused_files.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
+    }
+
+    /// Tells the recorder that blocks of process events were dropped: it describes processes again when they are sampled.
+    pub fn note_dropped(&self, n_blocks: u64) {
+        self.n_dropped.fetch_add(n_blocks, Ordering::AcqRel);
+    }
+
+    /// The number of blocks of process events that were dropped.
+    pub(crate) fn n_dropped(&self) -> u64 {
+        self.n_dropped.load(Ordering::Acquire)
     }
 
     /// The files since the last call.

@@ -1,6 +1,7 @@
 //! Process events for what existed before the recording, from `/proc`.
 
 use crate::note::Note;
+use crate::parts_control::PartsControl;
 use crate::proc::{
     MapsEntry, MemoryReads, cgroup_of, effective_uid, is_kernel_thread, parse_maps, start_ticks, thread_comm,
     thread_runs, threads,
@@ -11,6 +12,7 @@ use crate::sys::{monotonic_ns, thread_cpu_ns};
 use fpprof_recording::model::{Cgroup, Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A reader that follows processes and writes their events.
@@ -105,6 +107,8 @@ impl Due {
 #[derive(Debug)]
 pub(crate) struct Resync {
     memory: MemoryReads,
+    /// Reports which events are dropped after they were recorded.
+    parts_control: Option<Arc<PartsControl>>,
     n_lost: u64,
     /// Processes described since the last loss; `None` before the first.
     described: Option<FxHashSet<u32>>,
@@ -128,14 +132,16 @@ const AGAIN_NS: u64 = 100_000_000;
 const EVENT_NS: u64 = 10_000;
 
 impl Resync {
-    pub(crate) fn new(memory: MemoryReads) -> Self {
+    pub(crate) fn new(memory: MemoryReads, parts_control: Option<Arc<PartsControl>>) -> Self {
         let credit = Credit::new(AT_ONCE_NS, SHARE);
         let (tried, again) = Default::default();
-        Self { memory, n_lost: 0, described: None, tried, again, credit, n_unclear: 0 }
+        Self { memory, parts_control, n_lost: 0, described: None, tried, again, credit, n_unclear: 0 }
     }
 
-    /// Notes the number of events lost so far. Call it once for each read of the samples.
+    /// Notes the number of events lost so far; those that were dropped later are added. Call it once for each read of the
+    /// samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
+        let n_lost = n_lost.saturating_add(self.parts_control.as_ref().map_or(0, |control| control.n_dropped()));
         let now_ns = monotonic_ns();
         self.tried.clear();
         self.again.retain(|_, described_ns| now_ns.saturating_sub(*described_ns) < AGAIN_NS);
@@ -399,7 +405,7 @@ mod tests {
     }
 
     fn resync() -> Resync {
-        Resync::new(MemoryReads::default())
+        Resync::new(MemoryReads::default(), None)
     }
 
     /// Check that each process is due once after each loss, and none before the first.
@@ -416,6 +422,12 @@ mod tests {
             resync.note(n_lost);
             assert_eq!(resync.due(&sample(2), Known::All), None, "nothing more was lost");
         }
+        let control = Arc::new(PartsControl::default());
+        resync.parts_control = Some(Arc::clone(&control));
+        control.note_dropped(1);
+        resync.note(6);
+        let due = [2, 2].map(|pid| resync.due(&sample(pid), Known::All));
+        assert_eq!(due, [Some(Due::Anew(2)), None], "events were dropped after they were recorded");
     }
 
     /// Check that a process is due, and counted, while not all of its mappings are known; but that its user's processes

@@ -1,11 +1,13 @@
 //! Removes from a running recording what later samples cannot need: the events of processes and threads that have
-//! ended, and the bytes of files that only they had mapped.
+//! ended, names that threads had before, and the bytes of files that only ended processes had mapped.
 
 use crate::worker::memory_file;
-use fpprof_collector::UnusedFile;
+use fpprof_collector::{UnusedFile, monotonic_ns};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{Cgroup, FileIdentity, Meta, Mmap, Sideband};
 use fpprof_recording::{BlockKind, PackedModule, Recording, RecordingWriter, block_kind};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::sync::Arc;
@@ -37,6 +39,16 @@ pub(super) struct Compacted {
     pub(super) unused_files: Vec<UnusedFile>,
     /// Modules that are needed, but for which there was no room.
     pub(super) n_left_out: u64,
+    pub(super) gone: Gone,
+}
+
+/// Processes that have no end among the events and are gone all the same. Their ends were lost, or something of them was
+/// recorded after it.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    /// When they were gone, `CLOCK_MONOTONIC` nanoseconds.
+    at_ns: u64,
+    pids: BTreeSet<u32>,
 }
 
 /// Rewrites the recording without samples, with only the events that later samples can need. Of files and compiled code, the
@@ -47,7 +59,7 @@ pub(super) struct Compacted {
 ///
 /// # Errors
 /// If the recording cannot be read.
-pub(super) fn without_the_dead(blocks: &[Block], most_bytes: usize) -> anyhow::Result<Compacted> {
+pub(super) fn without_the_dead(blocks: &[Block], most_bytes: usize, gone: &Gone) -> anyhow::Result<Compacted> {
     let mut file = memory_file("fpprof-events")?;
     blocks.iter().try_for_each(|(_, block)| file.write_all(block))?;
     let mut recording = Recording::open(BufReader::new(file))?;
@@ -57,9 +69,20 @@ pub(super) fn without_the_dead(blocks: &[Block], most_bytes: usize) -> anyhow::R
         as_of_ns = as_of_ns.max(event.time_ns().unwrap_or(0));
         liveness.note(event, n);
     })?;
+    // Their last samples are in this recording or an earlier one.
+    if gone.at_ns < as_of_ns {
+        liveness.end(gone);
+    }
+    let gone = liveness.gone();
     let needed = Needed { since: liveness.needed(), threads: liveness.threads };
-    let mut files = Files::default();
-    in_order(&mut recording, |event, n| files.note(event, needed.has(event, n)))?;
+    let (mut files, mut names) = (Files::default(), Names::default());
+    in_order(&mut recording, |event, n| {
+        let is_needed = needed.has(event, n);
+        files.note(event, is_needed);
+        if is_needed {
+            names.note(event, n);
+        }
+    })?;
     let mut writer = RecordingWriter::new(BlockSink::default(), &meta)?;
     let (mut result, mut modules, mut dropped) = (Ok(()), Vec::new(), Vec::new());
     in_order(&mut recording, |event, n| {
@@ -76,7 +99,7 @@ pub(super) fn without_the_dead(blocks: &[Block], most_bytes: usize) -> anyhow::R
                     Ok(())
                 }
             }
-            event if needed.has(event, n) => writer.sideband(event),
+            event if needed.has(event, n) && names.needs(event, n) => writer.sideband(event),
             _ => Ok(()),
         };
         if result.is_ok() {
@@ -93,7 +116,7 @@ pub(super) fn without_the_dead(blocks: &[Block], most_bytes: usize) -> anyhow::R
     // record a module again.
     writer.flush()?;
     modules.into_iter().try_for_each(|module| writer.module(module.packed))?;
-    Ok(Compacted { blocks: writer.into_inner().0, unused_files, n_left_out: left_out.len() as u64 })
+    Ok(Compacted { blocks: writer.into_inner().0, unused_files, n_left_out: left_out.len() as u64, gone })
 }
 
 /// The bytes of a file, or compiled code.
@@ -139,15 +162,44 @@ impl Needed {
         if thread_of(event).is_some_and(|tid| self.threads.get(&tid).is_some_and(|&since| n < since)) {
             return false;
         }
-        let pid = match event {
-            Sideband::Mmap(mmap) => mmap.pid,
-            Sideband::Comm(comm) => comm.pid,
-            Sideband::Fork(fork) => fork.pid,
-            Sideband::Exit(exit) => exit.pid,
-            Sideband::Cgroup(cgroup) => cgroup.pid,
-            Sideband::Module(_) => return true,
-        };
-        self.since.get(&pid).is_some_and(|&since| n >= since)
+        process_of(event).is_none_or(|pid| self.since.get(&pid).is_some_and(|&since| n >= since))
+    }
+}
+
+/// The process of an event; `None` for modules.
+fn process_of(event: &Sideband) -> Option<u32> {
+    match event {
+        Sideband::Mmap(mmap) => Some(mmap.pid),
+        Sideband::Comm(comm) => Some(comm.pid),
+        Sideband::Fork(fork) => Some(fork.pid),
+        Sideband::Exit(exit) => Some(exit.pid),
+        Sideband::Cgroup(cgroup) => Some(cgroup.pid),
+        Sideband::Module(_) => None,
+    }
+}
+
+/// The names that threads have given themselves. Later samples need the last one, and that at a fork, which the child has: a
+/// thread may change its name all the time.
+#[derive(Debug, Default)]
+struct Names {
+    /// The number of the last event with a thread's name.
+    last: BTreeMap<u32, u64>,
+    at_forks: BTreeSet<u64>,
+}
+
+impl Names {
+    fn note(&mut self, event: &Sideband, n: u64) {
+        match event {
+            Sideband::Comm(comm) if comm.exec => _ = self.last.remove(&comm.tid),
+            Sideband::Comm(comm) => _ = self.last.insert(comm.tid, n),
+            Sideband::Fork(fork) => self.at_forks.extend(self.last.get(&fork.parent_tid)),
+            _ => {}
+        }
+    }
+
+    fn needs(&self, event: &Sideband, n: u64) -> bool {
+        let Sideband::Comm(comm) = event else { return true };
+        comm.exec || self.last.get(&comm.tid) == Some(&n) || self.at_forks.contains(&n)
     }
 }
 
@@ -183,6 +235,18 @@ fn file_of(identity: &FileIdentity) -> (u32, u32, u64) {
     (identity.dev_major, identity.dev_minor, identity.inode)
 }
 
+/// Whether there is no such process, or all of its threads have exited and only its parent has not waited for it.
+fn is_gone(pid: u32) -> bool {
+    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    if test_kill_process(process) == Err(Errno::SRCH) {
+        return true;
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state is the third field, the number of threads the twentieth.
+    let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ').collect();
+    fields.first() == Some(&"Z") && matches!(fields.get(17), Some(&("0" | "1")))
+}
+
 /// For each thread that was created or has exited, the number of the first event that is still needed; `u64::MAX` for
 /// none.
 type Threads = BTreeMap<u32, u64>;
@@ -206,6 +270,8 @@ struct Liveness {
     /// Processes whose first thread has exited.
     dead: BTreeSet<u32>,
     seen: BTreeSet<u32>,
+    /// Time of the last event of a process, nanoseconds.
+    last_ns: BTreeMap<u32, u64>,
     /// Number of the last exec of a process.
     exec: BTreeMap<u32, u64>,
     /// The parent of a process, and the number of the fork.
@@ -214,6 +280,10 @@ struct Liveness {
 
 impl Liveness {
     fn note(&mut self, event: &Sideband, n: u64) {
+        if let (Some(pid), Some(time_ns)) = (process_of(event), event.time_ns()) {
+            let last_ns = self.last_ns.entry(pid).or_default();
+            *last_ns = time_ns.max(*last_ns);
+        }
         match event {
             // A process that maps something is alive even if an exit came first: its first thread may have exited
             // before others, another thread may have executed a program, or the program is setuid, for which the kernel
@@ -249,6 +319,23 @@ impl Liveness {
             }
             Sideband::Module(_) => {}
         }
+    }
+
+    /// Marks processes as ended that were gone before, unless their numbers were used again.
+    fn end(&mut self, gone: &Gone) {
+        for &pid in &gone.pids {
+            if self.last_ns.get(&pid).is_some_and(|&last_ns| last_ns < gone.at_ns) && is_gone(pid) {
+                self.dead.insert(pid);
+                self.alive.remove(&pid);
+            }
+        }
+    }
+
+    /// The processes that are gone by now, and not known to have ended.
+    fn gone(&self) -> Gone {
+        let at_ns = monotonic_ns();
+        let pids = self.seen.difference(&self.dead).copied().filter(|&pid| is_gone(pid)).collect();
+        Gone { at_ns, pids }
     }
 
     /// For each process whose events are needed, the number of the first needed one.

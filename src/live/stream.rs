@@ -1,6 +1,6 @@
 //! A running recording in memory: all process events that still matter, and the samples since the last part.
 
-use super::compact::{Block, Compacted, without_the_dead};
+use super::compact::{Block, Compacted, Gone, without_the_dead};
 use fpprof_collector::PartsControl;
 use fpprof_recording::{BlockKind, block_items, block_kind};
 use std::io::{self, Write};
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const MAX_SAMPLE_BYTES: usize = 32 << 20;
 /// The most bytes of process events kept after compaction, including those of files and compiled code.
 const MAX_EVENT_BYTES: usize = 64 << 20;
+/// The most bytes of process events until they are compacted.
+const MAX_NEW_EVENT_BYTES: usize = 2 * MAX_EVENT_BYTES;
 /// The most bytes of files and compiled code among them: without process events, no stack has names.
 const MAX_MODULE_BYTES: usize = MAX_EVENT_BYTES / 2;
 /// Bytes of process events at which they are first compacted; afterwards, whenever they have grown by half. Until
@@ -49,6 +51,8 @@ struct Blocks {
     compact_at: usize,
     /// When they are compacted in any case; `None` before the first part.
     compact_by: Option<Instant>,
+    /// Processes that were gone when they were last compacted.
+    gone: Gone,
     /// Left out for want of room, up to the last balance.
     left_out: LeftOut,
     /// Left out since the last balance.
@@ -113,7 +117,8 @@ impl<W: Write> Write for Sink<W> {
         if let Some(file) = &mut self.file {
             file.write_all(block)?;
         }
-        self.shared.lock().push(block);
+        let n_dropped = self.shared.lock().push(block);
+        self.shared.control.note_dropped(n_dropped);
         Ok(block.len())
     }
 
@@ -197,17 +202,20 @@ impl Feed {
         if (is_time || blocks.event_bytes > blocks.compact_at.max(COMPACT_AT)) && blocks.n_taken > 0 {
             blocks.compact_by = Some(now + COMPACT_EVERY);
             let taken = blocks.taken().to_vec();
+            let gone = std::mem::take(&mut blocks.gone);
             // It takes a while, and the recorder must not wait for it.
             drop(blocks);
-            let compacted = without_the_dead(&taken, MAX_MODULE_BYTES);
+            let compacted = without_the_dead(&taken, MAX_MODULE_BYTES, &gone);
             let mut blocks = self.0.lock();
             let is_same = |((_, now), (_, then)): (&Block, &Block)| Arc::ptr_eq(now, then);
             if blocks.taken().len() == taken.len() && blocks.taken().iter().zip(&taken).all(is_same) {
                 // Events that cannot be read are kept, up to the limit.
-                let unread = Compacted { blocks: taken, unused_files: Vec::new(), n_left_out: 0 };
-                let Compacted { blocks: needed, unused_files, n_left_out } = compacted.unwrap_or(unread);
+                let (unused_files, gone) = Default::default();
+                let unread = Compacted { blocks: taken, unused_files, n_left_out: 0, gone };
+                let Compacted { blocks: needed, unused_files, n_left_out, gone } = compacted.unwrap_or(unread);
                 blocks.left_out.blocks += n_left_out;
-                blocks.replace_taken(needed);
+                blocks.gone = gone;
+                self.0.control.note_dropped(blocks.replace_taken(needed));
                 self.0.control.forget(unused_files);
             }
         }
@@ -224,13 +232,18 @@ impl Feed {
 }
 
 impl Blocks {
-    fn push(&mut self, block: &[u8]) {
-        let Some(kind) = block_kind(block) else { return };
+    /// Adds a block; returns the number of dropped blocks of process events.
+    fn push(&mut self, block: &[u8]) -> u64 {
+        let Some(kind) = block_kind(block) else { return 0 };
         match kind {
             BlockKind::Samples if self.sample_bytes + block.len() > MAX_SAMPLE_BYTES => {
                 self.left_out_since.blocks += 1;
                 self.left_out_since.samples += u64::from(block_items(block));
-                return;
+                return 0;
+            }
+            BlockKind::Sideband if self.event_bytes + block.len() > MAX_NEW_EVENT_BYTES => {
+                self.left_out_since.blocks += 1;
+                return 1;
             }
             BlockKind::Samples => self.sample_bytes += block.len(),
             BlockKind::Sideband => self.event_bytes += block.len(),
@@ -239,11 +252,12 @@ impl Blocks {
                 self.balance = Some(block.to_vec());
                 self.has_new_balance = true;
                 self.count();
-                return;
+                return 0;
             }
-            BlockKind::Gaps => return,
+            BlockKind::Gaps => return 0,
         }
         self.kept.push((kind, block.into()));
+        0
     }
 
     /// Marks all blocks so far as counted by the last balance.
@@ -287,13 +301,16 @@ impl Blocks {
         self.kept.get(..self.n_taken).unwrap_or_default()
     }
 
-    /// Replaces the events that a part has had by those of them that are still needed.
-    fn replace_taken(&mut self, mut needed: Vec<Block>) {
+    /// Replaces the events that a part has had by those of them that are still needed; returns the number of blocks for which
+    /// there is no room.
+    fn replace_taken(&mut self, mut needed: Vec<Block>) -> u64 {
+        let mut n_dropped = 0;
         while bytes_of(&needed, BlockKind::Sideband) > MAX_EVENT_BYTES {
             let Some(oldest) = needed.iter().position(|(kind, _)| *kind == BlockKind::Sideband) else { break };
             needed.remove(oldest);
-            self.left_out.blocks += 1;
+            n_dropped += 1;
         }
+        self.left_out.blocks += n_dropped;
         self.compact_at = bytes_of(&needed, BlockKind::Sideband) * 3 / 2;
         let n_needed = needed.len();
         let n_taken = std::mem::replace(&mut self.n_taken, n_needed);
@@ -303,6 +320,7 @@ impl Blocks {
         }
         drop(self.kept.splice(..n_taken, needed));
         self.event_bytes = bytes_of(&self.kept, BlockKind::Sideband);
+        n_dropped
     }
 }
 

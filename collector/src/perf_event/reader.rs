@@ -118,7 +118,7 @@ impl<W: Write> Reader<W> {
             cursors: Vec::new(),
             scratch: Vec::new(),
             sample: Sample::default(),
-            resync: Resync::new(memory),
+            resync: Resync::new(memory, request.parts_control.clone()),
         }
     }
 

@@ -108,7 +108,7 @@ impl<W: Write> Reader<W> {
             next: BinaryHeap::new(),
             sample: Sample::default(),
             gaps: Vec::new(),
-            resync: Resync::new(memory),
+            resync: Resync::new(memory, request.parts_control.clone()),
         }
     }
 

@@ -20,7 +20,8 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 
 /// `CLOCK_MONOTONIC`, the clock of all times in a recording, nanoseconds. Corrected for the time namespace, to match
 /// the kernel's events.
-pub(crate) fn monotonic_ns() -> u64 {
+#[must_use]
+pub fn monotonic_ns() -> u64 {
     static OFFSET_NS: OnceLock<i64> = OnceLock::new();
     let offsets = || std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     let offset_ns = *OFFSET_NS.get_or_init(|| monotonic_offset_ns(&offsets()).unwrap_or(0));

@@ -236,7 +236,8 @@ fn memory_is_bounded() {
 
 /// The events that are left of these blocks, and the files that may be forgotten.
 fn needed_of(blocks: &[Block]) -> (Vec<Sideband>, Vec<UnusedFile>) {
-    let Compacted { blocks, unused_files, n_left_out } = without_the_dead(blocks, usize::MAX).expect("it can be read");
+    let Compacted { blocks, unused_files, n_left_out, .. } =
+        without_the_dead(blocks, usize::MAX, &Gone::default()).expect("it can be read");
     assert_eq!(n_left_out, 0);
     let (left, _) = opened(Part { blocks: blocks.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
     (left, unused_files)
@@ -291,8 +292,8 @@ fn the_newest_bytes_are_kept() {
     let size = PackedModule::new(bytes).expect("it is packed").stored_bytes();
     for (most_bytes, expected) in [(7 * size / 2, vec![0, 7, 8, 9]), (5 * size / 2, vec![0, 8, 9]), (size / 2, vec![0])]
     {
-        let Compacted { blocks, unused_files, n_left_out } =
-            without_the_dead(&blocks, most_bytes).expect("it can be read");
+        let Compacted { blocks, unused_files, n_left_out, .. } =
+            without_the_dead(&blocks, most_bytes, &Gone::default()).expect("it can be read");
         let blocks = blocks.into_iter().map(|(_, block)| block).collect();
         let (left, _) = opened(Part { blocks, ..Part::default() });
         let expected_left = [7, 8, 9].map(mapped).into_iter().chain(expected.iter().map(|&inode| module(inode)));
@@ -359,4 +360,66 @@ fn the_dead_are_forgotten() {
     // Of the threads, only the living one, which reuses the tid of one that has exited.
     let expected = [&events[7..16], &[thread(1, 11)]].concat();
     assert_eq!(left, expected);
+}
+
+/// Check that of a thread's names the last is kept, and that at a fork.
+#[test]
+fn old_names_are_removed() {
+    let at =
+        |time_ns| Sideband::Comm(Comm { time_ns, pid: 1, tid: 11, comm: b"x".to_vec(), exec: false, start_ticks: 0 });
+    let forked = Sideband::Fork(Fork { time_ns: 5, pid: 2, tid: 2, parent_pid: 1, parent_tid: 11 });
+    let events = [exec(1), thread(1, 11), at(3), at(4), forked, at(6), at(7), at(8)];
+    let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
+    let expected = [&events[..2], &events[3..5], &events[7..]].concat();
+    assert_eq!(needed_of(&blocks).0, expected);
+}
+
+/// Check that what is kept of a process without an end among the events goes when the process was gone before the last event,
+/// also if its parent has not waited for it, and that living processes and used numbers stay.
+#[test]
+fn processes_that_are_gone_are_forgotten() {
+    let mut ended = std::process::Command::new("true").spawn().expect("a process");
+    let (own, zombie, none) = (std::process::id(), ended.id(), i32::MAX.cast_unsigned());
+    let state = || std::fs::read_to_string(format!("/proc/{zombie}/stat")).expect("not waited for");
+    while !state().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    let late = |pid| Sideband::Cgroup(Cgroup { time_ns: u64::MAX / 2, pid, path: "/".into(), ..Cgroup::default() });
+    let of = |events: &[Sideband]| {
+        blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")))
+    };
+    let left = |blocks: &[Block], gone: &Gone| {
+        let compacted = without_the_dead(blocks, usize::MAX, gone).expect("it can be read");
+        let blocks = compacted.blocks.into_iter().map(|(_, block)| block).collect();
+        (opened(Part { blocks, ..Part::default() }).0, compacted.gone)
+    };
+    let early = [mmap(own, 1), mmap(zombie, 1), mmap(none, 1)];
+    let (kept, gone) = left(&of(&early), &Gone::default());
+    assert_eq!(kept, early);
+    assert_eq!(left(&of(&early), &gone).0, early, "their last samples may come");
+    let events_after = [&early[..], &[late(own)]].concat();
+    assert_eq!(left(&of(&events_after), &gone).0, [mmap(own, 1), late(own)]);
+    let used_again = [&early[..], &[late(zombie)]].concat();
+    assert_eq!(left(&of(&used_again), &gone).0, [mmap(own, 1), mmap(zombie, 1), late(zombie)]);
+    ended.wait().expect("its end");
+}
+
+/// Check that process events have a limit also until they are compacted, and that the recorder is told.
+#[test]
+fn new_events_are_bounded() {
+    let (mut sink, feed) = pair::<Vec<u8>>(None);
+    let event = &blocks_of(|writer| {
+        let Sideband::Mmap(mapping) = mmap(1, 4096) else { panic!("a mapping") };
+        let path = std::iter::repeat_with(|| fastrand::u8(1..)).take(4000).collect();
+        writer.sideband(&Sideband::Mmap(Mmap { path, ..mapping })).expect("an event");
+    })
+    .into_iter()
+    .find_map(|(kind, block)| (kind == BlockKind::Sideband).then_some(block))
+    .expect("a block of events");
+    for _ in 0..MAX_NEW_EVENT_BYTES / event.len() + 5 {
+        sink.write_all(event).expect("it takes all");
+    }
+    let blocks = feed.0.lock();
+    assert!(blocks.event_bytes <= MAX_NEW_EVENT_BYTES, "{}", blocks.event_bytes);
+    assert_eq!(blocks.left_out_since.blocks, 5);
 }
