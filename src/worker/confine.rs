@@ -24,7 +24,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
-    libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_close,
     libc::SYS_dup,
@@ -146,8 +145,10 @@ pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
     rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
     limit(Resource::Core, 0)?;
     restrict(reads).context("cannot set Landlock rules")?;
-    let filter = filter(reads).context("cannot make the seccomp filter")?;
-    apply_filter(&filter).context("cannot set the seccomp filter")
+    for filter in [without_clone3(), filter(reads)] {
+        apply_filter(&filter.context("cannot make the seccomp filter")?).context("cannot set the seccomp filter")?;
+    }
+    Ok(())
 }
 
 /// A second barrier in addition to the system call filter: no file access except, if `reads`, for reading; no network,
@@ -164,6 +165,14 @@ fn restrict(reads: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A filter cannot see the flags of clone3(2). Programs use clone(2) where it does not exist.
+fn without_clone3() -> anyhow::Result<BpfProgram> {
+    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, missing, std::env::consts::ARCH.try_into()?)?;
+    Ok(filter.try_into()?)
+}
+
 fn filter(reads: bool) -> anyhow::Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALLOWED.iter().chain(ALLOWED_OLD).map(|&call| (call, Vec::new())).collect();
@@ -174,6 +183,10 @@ fn filter(reads: bool) -> anyhow::Result<BpfProgram> {
     // Programs ask whether there is a terminal, and how wide it is.
     rules.insert(libc::SYS_ioctl, one_of(1, &[libc::TCGETS, libc::TIOCGWINSZ])?);
     rules.insert(libc::SYS_prctl, one_of(0, &[libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64])?);
+    // Threads only: a process would outlive this one.
+    let thread = libc::CLONE_THREAD as u64;
+    let is_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(thread), thread)?;
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![is_thread])?]);
     // Allow only reading a limit: the pointer to a new one is null.
     let reads_limit = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![reads_limit])?]);

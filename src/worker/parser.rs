@@ -10,7 +10,7 @@ use super::confine::limit;
 use super::message::{receive, send};
 use super::process::{cpu_time, start};
 use super::{confine, is_privileged};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use fpprof_analysis::modules::RuleFiles;
 use fpprof_collector::parse::{
     Credit, FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile, RuleRange, parse as parse_plain,
@@ -27,7 +27,7 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the recorder waits for a build id, without reading the rings. Files on a network may be slow.
@@ -134,9 +134,46 @@ fn now_ns() -> u64 {
     u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Processes that were killed and had not ended when they were last looked at.
+static KILLED: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+/// The most of them; with as many, no other is started.
+const MOST_KILLED: usize = 8;
+
+/// Waits for those that have ended by now; returns the others.
+fn killed() -> MutexGuard<'static, Vec<Child>> {
+    let mut killed = KILLED.lock().unwrap_or_else(PoisonError::into_inner);
+    killed.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    killed
+}
+
+/// A process that is killed on drop; `None` only then.
+#[derive(Debug)]
+struct Running(Option<Child>);
+
+impl Running {
+    fn id(&self) -> u32 {
+        self.0.as_ref().map_or(0, Child::id)
+    }
+}
+
+impl Drop for Running {
+    /// Kills the process and waits briefly for its end: it may be blocked in a read from a network.
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        let _ = child.kill();
+        for _ in 0..100 {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        killed().push(child);
+    }
+}
+
 #[derive(Debug)]
 struct Process {
-    child: Child,
+    child: Running,
     socket: OwnedFd,
     /// The memory for the results of parsing, which both processes have open.
     results: File,
@@ -237,6 +274,7 @@ impl Slot {
 
 impl Process {
     fn start(limit: Duration) -> anyhow::Result<Self> {
+        ensure!(killed().len() < MOST_KILLED, "{MOST_KILLED} processes were killed and have not ended");
         let results = File::from(rustix::fs::memfd_create("fpprof-parsed", MemfdFlags::CLOEXEC)?);
         let theirs = results.try_clone()?;
         let (child, socket) = start(["record".into()], |command| {
@@ -244,7 +282,7 @@ impl Process {
             command.stdout(Stdio::from(theirs)).stderr(Stdio::null()).process_group(0);
         })?;
         set_socket_timeout(&socket, Timeout::Recv, Some(limit)).context("cannot set a limit of time")?;
-        Ok(Self { child, socket, results })
+        Ok(Self { child: Running(Some(child)), socket, results })
     }
 
     fn parse(&self, file: &File, task: ParseTask) -> io::Result<ParsedFile> {
@@ -256,19 +294,6 @@ impl Process {
         self.results.read_exact_at(&mut bytes, 0)?;
         self.results.set_len(0)?;
         Ok(ParsedFile { found, bytes })
-    }
-}
-
-impl Drop for Process {
-    /// Kills the process and waits briefly for its end: it may be blocked in a read from a network.
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        for _ in 0..100 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 }
 
