@@ -34,7 +34,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Cursor, Read, Seek, Write as _};
 use std::iter;
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -44,8 +44,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long a killed process may take to end.
+/// How long a killed process is waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// The most killed processes that have not ended; with as many, no other is started.
+const MOST_LATE: usize = 4;
 /// The time limit for merging tables, which are the agent's own.
 const MERGE_LIMIT: Duration = Duration::from_secs(30);
 const UNEXPECTED: &str = "unexpected answer of the process that unwinds";
@@ -159,8 +161,9 @@ pub(super) struct Analyst {
     calls: Arc<Mutex<BlockingCalls>>,
     /// CPU time of the processes that have ended, nanoseconds.
     cpu_ns: Arc<AtomicU64>,
-    /// The messages of a thread that exceeded its time limit and may still be running.
-    late: Option<Receiver<Message>>,
+    /// The messages of threads whose processes exceeded their time limits, were killed, and have not ended: they may be
+    /// blocked in a read.
+    late: Vec<Receiver<Message>>,
     first: FirstAttempt,
 }
 
@@ -175,7 +178,7 @@ impl Default for Analyst {
     fn default() -> Self {
         let calls = Arc::new(Mutex::new(BlockingCalls::in_background()));
         let (kernel_names, cpu_ns) = Default::default();
-        Self { debuginfod: None, kernel_names, calls, cpu_ns, late: None, first: FirstAttempt::default() }
+        Self { debuginfod: None, kernel_names, calls, cpu_ns, late: Vec::new(), first: FirstAttempt::default() }
     }
 }
 
@@ -188,7 +191,7 @@ impl Analyst {
     /// Unwinds and symbolises the samples of an interval; if that fails or takes too long, again with fewer files.
     ///
     /// # Errors
-    /// If the process crashes or takes too long in all [`ATTEMPTS`], or the previous one has not ended yet.
+    /// If the process crashes or takes too long in all [`ATTEMPTS`], or [`MOST_LATE`] have not ended.
     pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<Output> {
         let debug_files = self.debuginfod.as_ref().map(|debuginfod| debuginfod.cache().to_owned());
         if !is_privileged() {
@@ -201,10 +204,10 @@ impl Analyst {
         let first = self.first.next();
         let mut attempts = ATTEMPTS.iter().enumerate().skip(first).peekable();
         while let Some((attempt, &(owners, limit, _))) = attempts.next() {
-            self.wait_for_late()?;
             let task = Task::Analyse { span: span.clone(), debug_files: debug_files.clone(), owners }.to_file()?;
-            recording.rewind()?;
-            let output = self.written(vec![task, recording.try_clone()?], limit).and_then(read_output);
+            // A position of its own, and no right to write: the process of the attempt before may still run.
+            let read_only = File::open(format!("/proc/self/fd/{}", recording.as_raw_fd()))?;
+            let output = self.written(vec![task, read_only], limit).and_then(read_output);
             match (output, attempts.peek()) {
                 (Err(error), Some((_, (_, _, what)))) => print_failure(&error, what),
                 (output, _) => {
@@ -236,7 +239,6 @@ impl Analyst {
         if !is_privileged() {
             return merged(tables);
         }
-        self.wait_for_late()?;
         let task = Task::Merge { tables: tables.len() }.to_file()?;
         let output = self.written([task].into_iter().chain(tables).collect(), MERGE_LIMIT)?;
         let (MergedHead { damaged, table_bytes }, table) = read_head(output)?;
@@ -244,30 +246,13 @@ impl Analyst {
         Ok(Merged { table, damaged })
     }
 
-    /// Waits briefly for the process that exceeded its time limit: it was killed, but may be blocked in a read.
-    ///
-    /// # Errors
-    /// If it has not ended.
-    fn wait_for_late(&mut self) -> anyhow::Result<()> {
-        let Some(late) = self.late.take() else { return Ok(()) };
-        loop {
-            match late.recv_timeout(ENDS_WITHIN) {
-                Ok(Message::Started(_)) => {}
-                // A thread that panicked has dropped its sender.
-                Ok(Message::Done(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) => {
-                    self.late = Some(late);
-                    bail!("the process that unwinds has not ended the interval before");
-                }
-            }
-        }
-    }
-
     /// Gives parts to a process without privileges; returns what it wrote.
     ///
     /// A thread talks to the process, so that a hung process cannot block the agent: after the limit the process is
-    /// killed, and the task fails; call [`Self::wait_for_late`] before the next one.
+    /// killed, and the task fails.
     fn written(&mut self, parts: Vec<File>, limit: Duration) -> anyhow::Result<File> {
+        self.late.retain(|late| !ends(late, Duration::ZERO));
+        ensure!(self.late.len() < MOST_LATE, "{MOST_LATE} processes that unwind were killed and have not ended");
         let (sender, receiver) = channel();
         let cpu_ns = Arc::clone(&self.cpu_ns);
         let kernel_names = Some(Arc::clone(&self.kernel_names));
@@ -285,9 +270,10 @@ impl Analyst {
                 Ok(Message::Done(done)) => return done,
                 Err(RecvTimeoutError::Disconnected) => bail!("the thread that waits for the process has ended"),
                 Err(RecvTimeoutError::Timeout) => {
-                    // Fails if it has just ended.
-                    let _ = process.map(|process| pidfd_send_signal(process, Signal::KILL));
-                    self.late = Some(receiver);
+                    process.iter().for_each(kill);
+                    if !ends(&receiver, ENDS_WITHIN) {
+                        self.late.push(receiver);
+                    }
                     bail!("the process that unwinds took more than {} s", limit.as_secs());
                 }
             }
@@ -302,6 +288,23 @@ impl Task {
         file.rewind()?;
         Ok(file)
     }
+}
+
+/// Waits at most `within` for the end of a process that exceeded its time limit; kills it if it has only now started.
+fn ends(messages: &Receiver<Message>, within: Duration) -> bool {
+    loop {
+        match messages.recv_timeout(within) {
+            Ok(Message::Started(process)) => kill(&process),
+            // A thread that panicked has dropped its sender.
+            Ok(Message::Done(_)) | Err(RecvTimeoutError::Disconnected) => return true,
+            Err(RecvTimeoutError::Timeout) => return false,
+        }
+    }
+}
+
+fn kill(process: &OwnedFd) {
+    // Fails if it has just ended.
+    let _ = pidfd_send_signal(process, Signal::KILL);
 }
 
 /// Gives parts to a process without privileges, and waits for its exit.
@@ -456,13 +459,18 @@ fn of_recording(file: impl Read + Seek + Send, span: &Span, modules: &Modules) -
             profiles.push(profile);
         }
     }
-    if output.requests.len() > MAX_REQUESTS {
-        output.requests.sort_by_key(|request| Reverse(request.samples));
-        let beyond = output.requests.split_off(MAX_REQUESTS);
-        output.analysed.not_sent = beyond.iter().map(|request| request.samples).sum();
-    }
+    output.analysed.not_sent = remove_smallest(&mut output.requests);
     parquet::stacks::write(&profiles, &mut output.table)?;
     Ok(output)
+}
+
+/// Leaves the [`MAX_REQUESTS`] requests with most samples; returns the number of samples of the others.
+fn remove_smallest(requests: &mut Vec<Request>) -> u64 {
+    if requests.len() <= MAX_REQUESTS {
+        return 0;
+    }
+    requests.sort_by_key(|request| Reverse(request.samples));
+    requests.drain(MAX_REQUESTS..).map(|request| request.samples).sum()
 }
 
 impl Analysed {
@@ -519,5 +527,20 @@ mod tests {
             output(&refused, b"ttaaab").expect_err("more than there is, or nothing");
         }
         output(&head(0, vec![(1, 1); MAX_REQUESTS + 1]), &[0; MAX_REQUESTS + 1]).expect_err("too many");
+    }
+
+    /// Check that of too many requests those with most samples are left, and that all others are counted.
+    #[test]
+    fn the_smallest_requests_are_removed() {
+        let most = u64::try_from(MAX_REQUESTS).unwrap();
+        let of =
+            |sizes: std::ops::Range<u64>| sizes.map(|samples| Request { samples, body: vec![0] }).collect::<Vec<_>>();
+        let mut requests = of(0..most + 3);
+        assert_eq!(remove_smallest(&mut requests), 1 + 2);
+        assert_eq!(requests.iter().map(|request| request.samples).min(), Some(3));
+        assert_eq!(requests.len(), MAX_REQUESTS);
+        let mut few = of(0..most);
+        assert_eq!(remove_smallest(&mut few), 0);
+        assert_eq!(few, of(0..most), "in their order");
     }
 }

@@ -28,6 +28,9 @@ use walkdir::WalkDir;
 
 /// How long a replaced directory stays, for readers that are listing it.
 const GRACE: Duration = Duration::from_secs(60);
+/// How long an hour whose merge failed is left alone: this at first, twice as long each time, and at most the other. Others are
+/// merged meanwhile.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(6 * 3600));
 /// The most bytes of files that are merged into one: a reader may take all of it at once.
 const MAX_BYTES: u64 = 16 << 20;
 /// The most files that are merged into one at a time: all of them are open then.
@@ -40,6 +43,8 @@ pub(super) struct Compaction {
     host: String,
     /// Days and hours that are not looked at again before the next start.
     given_up: BTreeSet<PathBuf>,
+    /// Hours whose merge failed: when it is tried again, and how long that was waited for.
+    failed: BTreeMap<PathBuf, (Instant, Duration)>,
     /// Directories that were replaced, or left by a crash, and since when.
     replaced: Vec<(PathBuf, Instant)>,
     is_refused: bool,
@@ -110,7 +115,7 @@ impl Compaction {
         let (path, host) = (store.path().to_owned(), store.host().to_owned());
         let left = WalkDir::new(beside(&path, &host)).min_depth(2).max_depth(2).into_iter().flatten();
         let replaced = left.map(|entry| (entry.into_path(), Instant::now())).collect();
-        Self { store: path, host, given_up: BTreeSet::new(), replaced, is_refused: false }
+        Self { store: path, host, given_up: BTreeSet::new(), failed: BTreeMap::new(), replaced, is_refused: false }
     }
 
     /// Removes what was replaced [`GRACE`] ago.
@@ -149,14 +154,21 @@ impl Compaction {
         if self.is_refused {
             return outcomes;
         }
-        match self.job(until_us, &mut outcomes) {
+        match self.job(until_us, now, &mut outcomes) {
             Ok(None) => {}
             Ok(Some(job)) => outcomes.push(match self.run(&job, now, merge) {
-                Ok(()) => (Outcome::Merged, None),
+                Ok(()) => {
+                    self.failed.remove(&job.hour);
+                    (Outcome::Merged, None)
+                }
                 Err((outcome, error)) => {
                     self.is_refused |= outcome == Outcome::Refused;
                     if outcome == Outcome::Damaged {
                         self.given_up.insert(job.hour.clone());
+                    } else {
+                        let last = self.failed.get(&job.hour).map_or(PAUSE.0 / 2, |&(_, pause)| pause);
+                        let pause = last.saturating_mul(2).min(PAUSE.1);
+                        self.failed.insert(job.hour.clone(), (now + pause, pause));
                     }
                     (outcome, Some(error.context(job.hour.display().to_string())))
                 }
@@ -169,6 +181,7 @@ impl Compaction {
     fn job(
         &mut self,
         until_us: i64,
+        now: Instant,
         outcomes: &mut Vec<(Outcome, Option<anyhow::Error>)>,
     ) -> anyhow::Result<Option<Job>> {
         for table in [Table::Stacks, Table::Counters] {
@@ -182,7 +195,7 @@ impl Compaction {
                 }
                 match self.listed(&day) {
                     Ok(Some(files)) => {
-                        let job = self.job_of(&day, files, until_us)?;
+                        let job = self.job_of(&day, files, until_us, now)?;
                         if job.is_some() {
                             return Ok(job);
                         }
@@ -200,14 +213,15 @@ impl Compaction {
         Ok(None)
     }
 
-    fn job_of(&self, day: &Path, files: Vec<Own>, until_us: i64) -> anyhow::Result<Option<Job>> {
+    fn job_of(&self, day: &Path, files: Vec<Own>, until_us: i64, now: Instant) -> anyhow::Result<Option<Job>> {
+        let waits = |hour: &Path| self.failed.get(hour).is_some_and(|&(again, _)| now < again);
         let mut hours: BTreeMap<i64, Vec<Own>> = BTreeMap::new();
         for file in &files {
             hours.entry(file.range[0].div_euclid(HOUR_US)).or_default().push(file.clone());
         }
         for (number, own) in hours.into_iter().rev() {
             let hour = day.join(number.to_string());
-            if (number + 1).saturating_mul(HOUR_US) > until_us || self.given_up.contains(&hour) {
+            if (number + 1).saturating_mul(HOUR_US) > until_us || self.given_up.contains(&hour) || waits(&hour) {
                 continue;
             }
             let Some(sources) = run_of(own) else { continue };

@@ -229,7 +229,7 @@ impl Config {
                 print_message(&format!("fpprof: there is no {DEFAULT_FILE}: all settings are the defaults"));
                 String::new()
             }
-            read => read.with_context(|| path.display().to_string())?,
+            read => read.with_context(|| format!("cannot read the configuration {}", path.display()))?,
         };
         let config: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
         config.check().with_context(|| path.display().to_string())?;
@@ -343,7 +343,7 @@ impl PushConfig {
             let none = Self { max_spool: self.max_spool, ..Self::default() };
             ensure!(
                 *self == none,
-                "push.url: give the address of a collector, such as https://collector.example.org:4318"
+                "push: the other settings need push.url, such as https://collector.example.org:4318"
             );
             return Ok(());
         };

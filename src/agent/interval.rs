@@ -31,7 +31,7 @@ const SENDING: &str = "sending";
 #[derive(Debug)]
 pub(super) struct Interval {
     pub(super) start_unix_us: u64,
-    since: Instant,
+    pub(super) since: Instant,
     pub(super) ends: Instant,
 }
 
@@ -222,7 +222,7 @@ impl IntervalWriter {
         }
         self.metrics.add_pushed("too_many", samples);
         let error = anyhow::anyhow!("an interval would be sent as more than {MAX_REQUESTS} requests");
-        self.failures.failed(SENDING, &error, "samples beyond are not sent, and counted as too_many");
+        self.failures.failed(SENDING, &error, "the rest is not sent, and counted as too_many");
     }
 
     fn store_counters(&mut self, counters: &Counters, options: Options<'_>, stored: &mut Stored) {

@@ -10,7 +10,7 @@ use super::push::{Collector, Pusher};
 use super::server::{self, Order, drop_capabilities};
 use super::session::{Printed, Session, notify, print_once};
 use super::spool::Spool;
-use super::store::{Size, Store, own_dir};
+use super::store::{ClockWatch, Size, Store, own_dir};
 use crate::debuginfod::{Background, Servers};
 use crate::exit::{DONE, print_failure};
 use crate::live::{Feed, Part};
@@ -27,6 +27,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// How often systemd's watchdog is notified.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
+/// The least length of an interval whose cost is compared with the limits: of a shorter one, most is that of its end.
+const MEASURABLE: Duration = Duration::from_secs(5);
 
 /// Key in [`Failures`](super::interval::Failures): old files could not be removed.
 const REMOVING: &str = "removing";
@@ -49,6 +51,7 @@ struct Agent<'a> {
     order: Sender<Order>,
     printed: Printed,
     ended: Option<Instant>,
+    clock: ClockWatch,
     /// See [`Request::small_rule_table`].
     small_rule_table: bool,
 }
@@ -172,6 +175,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         order,
         printed: Printed::default(),
         ended: None,
+        clock: ClockWatch::default(),
         small_rule_table: true,
     };
     print_message(&format!("fpprof: {}", agent.settings.config.summary()?));
@@ -234,14 +238,16 @@ impl Agent<'_> {
                         // These settings work: no need to go back.
                         self.previous = None;
                     }
-                    if used.is_some_and(|used| counting.n_intervals > 1 && self.steps(used)) {
+                    // After a step of the clock an interval may be too short to compare its cost.
+                    let is_long = ended.since.elapsed() >= MEASURABLE.min(self.settings.config.interval / 2);
+                    if used.is_some_and(|used| is_long && counting.n_intervals > 1 && self.steps(used)) {
                         break Some(Next::Again);
                     }
                 }
             }
         };
-        let ended = session.end();
         self.ended = Some(Instant::now());
+        let ended = session.end();
         match (ended, next) {
             (Ok(feed), _) => {
                 if let Some(part) = feed.take() {
@@ -250,7 +256,7 @@ impl Agent<'_> {
             }
             // It was to end anyway, by a stop or another reload. The settings that failed are not needed any more.
             (Err(error), Some(next)) if self.previous.is_some() => {
-                print_failure(&error, "the recording was to end anyway");
+                print_failure(&error, "this is ignored, as the recording was ending");
                 return Ok(if next == Next::Again { self.handle_orders() } else { next });
             }
             (Err(error), _) => return Err(error),
@@ -299,8 +305,9 @@ impl Agent<'_> {
             labels: config.labels(),
         };
         let stored = self.writer.store(part, interval, counting, options)?;
-        self.spool(interval.start_unix_us, &stored.requests);
-        match self.settings.store.remove_old(SystemTime::now()) {
+        let now = self.clock.time(Instant::now(), SystemTime::now());
+        self.spool(interval.start_unix_us, &stored.requests, now);
+        match self.settings.store.remove_old(now) {
             Ok(size) => {
                 self.writer.failures.works(REMOVING);
                 self.metrics.set_store(size);
@@ -314,7 +321,7 @@ impl Agent<'_> {
     fn compact(&mut self, interval: &Interval) {
         match self.settings.compaction.clean(Instant::now()) {
             Ok(()) => self.writer.failures.works(CLEANING),
-            Err(error) => self.store_failed(CLEANING, &error, "files that were merged stay there"),
+            Err(error) => self.store_failed(CLEANING, &error, "merged files are not removed"),
         }
         let Self { settings, writer: IntervalWriter { analyst, failures, .. }, metrics, .. } = self;
         if !settings.config.store.compact {
@@ -340,13 +347,19 @@ impl Agent<'_> {
         let Effort { rate, mode } = self.governor.effort();
         self.metrics.step(step);
         let Limits { cpu_percent, memory } = self.settings.config.limits;
-        let change = if step == Step::Down { "reduced" } else { "raised again" };
+        let change = match step {
+            Step::Down => "reduced",
+            Step::Up => "raised again",
+            Step::Undone => {
+                "restored, as reducing it saved little (the cost comes from processes that start, end and map files)"
+            }
+        };
         print_message(&format!(
-            "fpprof: the agent took {:.2} % of the machine (limits.cpu-percent is {cpu_percent}) and {} MB (limits.memory is {} MB); \
+            "fpprof: the agent took {:.2} % of all CPUs (limits.cpu-percent is {cpu_percent}) and {} MiB (limits.memory is {} MiB); \
              sampling is {change}: {rate} Hz, {}",
             used.cpu_percent,
-            used.rss_bytes / 1_000_000,
-            memory / 1_000_000,
+            used.rss_bytes >> 20,
+            memory >> 20,
             mode_name(mode)
         ));
         true
@@ -361,10 +374,10 @@ impl Agent<'_> {
     }
 
     /// Adds requests to the spool, and removes what is older than the store keeps.
-    fn spool(&mut self, start_unix_us: u64, requests: &[request::Request]) {
+    fn spool(&mut self, start_unix_us: u64, requests: &[request::Request], now: Option<SystemTime>) {
         let Settings { spool, collector, config, .. } = &self.settings;
         let added = collector.as_ref().map(|collector| collector.add(start_unix_us, requests)).unwrap_or_default();
-        let expired = spool.expire(SystemTime::now(), config.store.keep);
+        let expired = now.map(|now| spool.expire(now, config.store.keep)).unwrap_or_default();
         self.metrics.set_spool(spool.size());
         if expired.requests > 0 {
             let dir = spool.dir().display();
@@ -380,7 +393,7 @@ impl Agent<'_> {
         match added.error.or(expired.error) {
             None => self.writer.failures.works(SPOOLING),
             Some(error) => {
-                let what = "what cannot wait is counted as not_written";
+                let what = "profiles that cannot wait on the disk are counted as not_written";
                 self.writer.failures.failed(SPOOLING, &anyhow::Error::msg(error), what);
             }
         }

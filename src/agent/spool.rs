@@ -10,7 +10,7 @@
 //! files. One for another protocol than the configured one is not sent.
 
 use super::config::Protocol;
-use super::store::{PARTIAL, Size, Store, own_dir, write_whole};
+use super::store::{PARTIAL, Size, Store, make_dir, own_dir, write_whole};
 use anyhow::Context as _;
 use fpprof_reports::profile::request::Request;
 use std::collections::VecDeque;
@@ -129,7 +129,14 @@ impl Spool {
         let mut added = Added::default();
         for (number, Request { samples, body }) in requests.iter().enumerate() {
             let name = format!("{start_unix_us:016}-{number:03}-{samples}-{}{}", self.host, ending(protocol));
-            match write_whole(&self.dir, &name, body) {
+            let written = match write_whole(&self.dir, &name, body) {
+                // Somebody has removed the directory.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    make_dir(&self.dir).and_then(|()| write_whole(&self.dir, &name, body))
+                }
+                written => written,
+            };
+            match written {
                 Ok(()) => {
                     let (samples, bytes) = (*samples, body.len() as u64);
                     self.waiting().push(Entry { name, samples, bytes, protocol, failed: 0, unclear: 0 });
@@ -330,9 +337,13 @@ mod tests {
         spool.give_back(first);
         assert_eq!(spool.size(), Size { files: 2, bytes: 200 });
         assert_eq!(spool.add(4, &requests(&[16]), OTLP, 250).removed, 1);
-        std::fs::remove_dir_all(dir.path().join("spool")).expect("removed");
+        let path = dir.path().join("spool");
+        std::fs::remove_dir_all(&path).expect("removed");
+        std::fs::write(&path, "in its place").expect("written");
         let added = spool.add(5, &requests(&[32]), OTLP, 250);
         assert!(added.not_written == 32 && added.error.expect("why").contains("spool"));
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(spool.add(6, &requests(&[64]), OTLP, 1000), Added::default(), "the directory is made again");
     }
 
     /// Check that what was made for another protocol is not taken but counts, and makes room first if it is the oldest.

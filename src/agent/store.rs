@@ -10,7 +10,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use walkdir::WalkDir;
 
 /// Suffix of incomplete files; those left by a crash are removed at the next start.
@@ -21,6 +21,29 @@ pub(super) const PARTIAL: &str = ".partial";
 pub(super) struct Store {
     config: StoreConfig,
     host: String,
+}
+
+/// The least jump of the clock after which files are not removed for their age, and for how long: it may be set back.
+const JUMP: Duration = Duration::from_secs(3600);
+
+/// Watches the clock, by which the age of files is judged.
+#[derive(Debug, Default)]
+pub(super) struct ClockWatch {
+    last: Option<(Instant, SystemTime)>,
+    jumped: Option<Instant>,
+}
+
+impl ClockWatch {
+    /// Records the time; returns it, unless the clock was set forward within the last hour.
+    pub(super) fn time(&mut self, at: Instant, now: SystemTime) -> Option<SystemTime> {
+        if let Some((then, time)) = self.last.replace((at, now)) {
+            let elapsed = at.saturating_duration_since(then);
+            if now.duration_since(time).is_ok_and(|passed| passed > elapsed.saturating_add(JUMP)) {
+                self.jumped = Some(at);
+            }
+        }
+        self.jumped.is_none_or(|jumped| at.saturating_duration_since(jumped) >= JUMP).then_some(now)
+    }
 }
 
 /// Number and total size of files.
@@ -88,11 +111,12 @@ impl Store {
         &self.host
     }
 
-    /// Removes files that are too old, then the oldest while the total is too large. Returns the remaining size.
+    /// Removes files that are too old, if the time is known, then the oldest while the total is too large. Returns the remaining
+    /// size.
     ///
     /// # Errors
     /// If a file cannot be removed.
-    pub(super) fn remove_old(&self, now: SystemTime) -> anyhow::Result<Size> {
+    pub(super) fn remove_old(&self, now: Option<SystemTime>) -> anyhow::Result<Size> {
         let mut files = self.files(|name| name.ends_with(".parquet"));
         files.sort_by_key(|&(_, modified, _)| modified);
         let mut failed = None;
@@ -101,7 +125,8 @@ impl Store {
             bytes: files.iter().fold(0, |sum: u64, &(_, _, bytes)| sum.saturating_add(bytes)),
         };
         for (path, modified, bytes) in files {
-            let is_old = now.duration_since(modified).unwrap_or(Duration::ZERO) > self.config.keep;
+            let age = now.and_then(|now| now.duration_since(modified).ok());
+            let is_old = age.is_some_and(|age| age > self.config.keep);
             if !is_old && size.bytes <= self.config.max_size {
                 break;
             }
@@ -250,11 +275,25 @@ mod tests {
         }
         let at = |s| SystemTime::UNIX_EPOCH + Duration::from_secs(s);
         // The first is too old; the remaining three are too large.
-        assert_eq!(store.remove_old(at(1101)).expect("removed"), Size { files: 2, bytes: 200 });
+        assert_eq!(store.remove_old(Some(at(1101))).expect("removed"), Size { files: 2, bytes: 200 });
         let left = names(dir.path());
         assert!(left[0].contains("day=2026-11-28") && left[1].contains("day=2026-11-29"), "{left:?}");
         assert!(!dir.path().join("store/stacks/day=2026-11-26").exists());
-        assert_eq!(store.remove_old(at(9000)).expect("removed"), Size::default());
+        assert_eq!(store.remove_old(None).expect("no time"), Size { files: 2, bytes: 200 });
+        assert_eq!(store.remove_old(Some(at(9000))).expect("removed"), Size::default());
+    }
+
+    /// Check that for an hour after the clock was set forward no age is judged, and that time that passes is no jump.
+    #[test]
+    fn a_jump_of_the_clock_removes_nothing() {
+        let mut watch = ClockWatch::default();
+        let (begun, noon) = (Instant::now(), SystemTime::UNIX_EPOCH + Duration::from_micros(NOON_US));
+        let mut at = |elapsed_s, clock_s| {
+            watch.time(begun + Duration::from_secs(elapsed_s), noon + Duration::from_secs(clock_s)).is_some()
+        };
+        assert!(at(0, 0) && at(60, 60) && at(90_000, 90_000) && at(90_060, 90_000));
+        assert!(!at(90_120, 9_000_000) && !at(90_180, 90_180) && !at(93_000, 93_000));
+        assert!(at(93_721, 93_721));
     }
 
     fn walked(dir: &Path, n: u64) -> PathBuf {

@@ -159,6 +159,30 @@ fn what_is_not_understood_stays() {
     assert_eq!(before, after);
 }
 
+/// Check that an hour whose merge fails lets the others be merged, and is tried again ever later.
+#[test]
+fn a_failure_does_not_hold_up_other_hours() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = store(dir.path(), "web-1");
+    [1, 2, 61, 62].iter().for_each(|minute| write(&store, NOON_US + minute * MINUTE_US, 1));
+    let mut compaction = Compaction::new(&store);
+    let until = NOON_US + 2 * 60 * MINUTE_US;
+    let begun = Instant::now();
+    let fails = |compaction: &mut Compaction, seconds| {
+        let now = begun + Duration::from_secs(seconds);
+        let steps = compaction.step(until.cast_signed(), now, |_| Err((Outcome::Failed, anyhow::anyhow!("too slow"))));
+        steps.into_iter().map(|(outcome, _)| outcome).collect::<Vec<_>>()
+    };
+    assert_eq!([0, 0].map(|at| fails(&mut compaction, at)), [[Outcome::Failed], [Outcome::Failed]], "each hour");
+    assert_eq!([0, 59].map(|at| fails(&mut compaction, at)), [[], []]);
+    assert_eq!(fails(&mut compaction, 60), [Outcome::Failed]);
+    assert_eq!(outcomes(&mut compaction, until, begun + Duration::from_secs(60)), [Outcome::Merged], "the other hour");
+    let later = begun + Duration::from_secs(60);
+    assert!(outcomes(&mut compaction, until, later + 2 * GRACE - Duration::from_secs(1)).is_empty());
+    assert_eq!(outcomes(&mut compaction, until, later + 2 * GRACE), [Outcome::Merged]);
+    assert_eq!(sum(store.path()).expect("files"), (2, 4));
+}
+
 /// Check that where the directories cannot be exchanged, nothing changes, and that it is not tried again.
 #[test]
 fn a_refusal_is_final() {
