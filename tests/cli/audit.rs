@@ -62,7 +62,7 @@ fn gate_fails_below_its_share() {
     assert_eq!(gate(&[path(&framed)]).status, 0);
     let failed = gate(&[path(&plain)]);
     assert_eq!(failed.status, 1);
-    assert!(failed.stderr.contains("less than 95 %"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("(required: 95 %)"), "{}", failed.stderr);
     assert_eq!(gate(&["--each", path(&plain), path(&framed)]).stderr.lines().count(), 1);
     fs::write(dir.path().join("text"), "no ELF").unwrap();
     assert_eq!(gate(&[path(&dir.path().join("text"))]).status, 1);
