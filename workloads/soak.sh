@@ -121,15 +121,18 @@ while [ $minute -lt "$minutes" ]; do
         "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$store" | cut -f1)" |
         tee -a "$work/table"
 done
-# Caches fill up at first, so the second half is also shown by itself.
-awk 'function slope(first,   n, x, y, xy, xx, row) {
-        for (row = first; row <= NR; row++) { n++; x += row; y += kb[row]; xy += row * kb[row]; xx += row * row }
-        return (n * xy - x * y) / (n * xx - x * x) * 60 / 1000
+# Caches fill up at first, so the second half is also shown by itself. With each slope comes the range of 95 %, of independent minutes.
+awk 'function slope(first,   n, x, y, xy, xx, yy, row, d, mb, error) {
+        for (row = first; row <= NR; row++) { n++; x += row; y += kb[row]; xy += row * kb[row]; xx += row * row; yy += kb[row] * kb[row] }
+        d = n * xx - x * x
+        mb = (n * xy - x * y) / d
+        error = sqrt((n * yy - y * y - mb * mb * d) / (n - 2) / d)
+        return sprintf("%.1f ± %.1f MB", mb * 60 / 1000, 1.96 * error * 60 / 1000)
     }
     { kb[NR] = $2; if ($3 > most) most = $3 }
     END {
         printf "at most %.0f MB\n", most / 1000
-        if (NR > 5) printf "agent, by least squares: %.1f MB an hour, %.1f in the second half\n", slope(1), slope(int(NR / 2) + 1)
+        if (NR > 5) printf "agent, by least squares: %s an hour, %s in the second half\n", slope(1), slope(int(NR / 2) + 1)
     }' \
     "$work/table"
 curl -s http://127.0.0.1:7475/metrics | awk '
