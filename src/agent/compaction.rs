@@ -28,9 +28,11 @@ use walkdir::WalkDir;
 
 /// How long a replaced directory stays, for readers that are listing it.
 const GRACE: Duration = Duration::from_secs(60);
-/// How long an hour whose merge failed is left alone: this at first, twice as long each time, and at most the other. Others are
+/// How long an hour is left alone after its merge has failed once; twice as long after each further failure. Other hours are
 /// merged meanwhile.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(6 * 3600));
+const FIRST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest such pause.
+const MAX_PAUSE: Duration = Duration::from_secs(6 * 3600);
 /// The most bytes of files that are merged into one: a reader may take all of it at once.
 const MAX_BYTES: u64 = 16 << 20;
 /// The most files that are merged into one at a time: all of them are open then.
@@ -43,7 +45,7 @@ pub(super) struct Compaction {
     host: String,
     /// Days and hours that are not looked at again before the next start.
     given_up: BTreeSet<PathBuf>,
-    /// Hours whose merge failed: when it is tried again, and how long that was waited for.
+    /// Hours whose merge failed: when it is tried again, and the length of this pause.
     failed: BTreeMap<PathBuf, (Instant, Duration)>,
     /// Directories that were replaced, or left by a crash, and since when.
     replaced: Vec<(PathBuf, Instant)>,
@@ -166,8 +168,8 @@ impl Compaction {
                     if outcome == Outcome::Damaged {
                         self.given_up.insert(job.hour.clone());
                     } else {
-                        let last = self.failed.get(&job.hour).map_or(PAUSE.0 / 2, |&(_, pause)| pause);
-                        let pause = last.saturating_mul(2).min(PAUSE.1);
+                        let last = self.failed.get(&job.hour).map(|&(_, pause)| pause);
+                        let pause = last.map_or(FIRST_PAUSE, |last| (2 * last).min(MAX_PAUSE));
                         self.failed.insert(job.hour.clone(), (now + pause, pause));
                     }
                     (outcome, Some(error.context(job.hour.display().to_string())))

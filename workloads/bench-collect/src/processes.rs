@@ -31,9 +31,11 @@ pub(crate) struct Memory {
     pub(crate) pss_mb: f64,
 }
 
-/// How often memory is read, and how often where it may change within a moment.
-const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(20));
-/// The end of the time that is watched, in which the agent's interval ends: the processes that analyse it live for a moment.
+/// How often memory is read.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// How often it is read while processes may live for a moment only.
+const READ_CLOSELY_EVERY: Duration = Duration::from_millis(20);
+/// The last part of the time that is watched, in which the agent analyses its interval.
 const CLOSELY: Duration = Duration::from_secs(4);
 
 impl Memory {
@@ -48,7 +50,7 @@ impl Memory {
                 return memory;
             }
             let far = left.saturating_sub(CLOSELY);
-            std::thread::sleep(if far.is_zero() { LOOK_EVERY.1.min(left) } else { LOOK_EVERY.0.min(far) });
+            std::thread::sleep(if far.is_zero() { READ_CLOSELY_EVERY.min(left) } else { READ_EVERY.min(far) });
         }
     }
 
@@ -58,7 +60,7 @@ impl Memory {
         let mut memory = Self::default();
         while rustix::process::waitid(WaitId::Pid(Pid::from_child(child)), options)?.is_none() {
             memory.add(child.id());
-            std::thread::sleep(LOOK_EVERY.1);
+            std::thread::sleep(READ_CLOSELY_EVERY);
         }
         Ok(memory)
     }
