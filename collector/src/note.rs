@@ -1,6 +1,6 @@
 //! Facts about a recording that are not errors.
 
-use crate::sideband::MAPPINGS_A_SECOND;
+use crate::sideband::EVENTS_A_SECOND;
 use std::borrow::Cow;
 
 /// A number, and the note that reports it.
@@ -90,6 +90,8 @@ pub enum Note {
         /// Samples taken before the mappings were read again.
         samples: u64,
     },
+    /// Number of names of threads that were not recorded, since their processes renamed them too often. The last ones were.
+    NamesNotRecorded(u64),
     /// Number of process events dropped because the recording could not be written.
     ProcessEventsDropped(u64),
 }
@@ -118,9 +120,7 @@ impl Note {
             Self::CpusNotWatched => (None, CPUS_NOT_WATCHED.into()),
             Self::CpusJoined(n) => n_words(n, "CPUs came online during the recording and were sampled from then on"),
             Self::CpusWithoutRing(n) => n_words(n, CPUS_WITHOUT_RING),
-            Self::ProcessesNotFollowed(n) => {
-                n_words(n, "processes were not followed, as the table of processes was full")
-            }
+            Self::ProcessesNotFollowed(n) => n_words(n, PROCESSES_NOT_FOLLOWED),
             Self::ProcessesUnreadable(n) => n_words(n, PROCESSES_UNREADABLE),
             Self::FilesNotSaved(n) => n_words(n, "deleted or replaced files could not be saved"),
             Self::TargetStillRuns => (None, "the command did not stop on SIGTERM and still runs".into()),
@@ -152,14 +152,21 @@ impl Note {
             Self::FilesTooSlow(n) => n_words(n, FILES_TOO_SLOW),
             Self::FilesNotParsed(n) => n_words(n, FILES_NOT_PARSED),
             Self::MappingsNotRecorded { mappings, samples } => {
-                let limit = format!("of processes that made more than {MAPPINGS_A_SECOND} a second");
+                let limit = format!("of processes that made more than {EVENTS_A_SECOND} a second");
                 (Some(*mappings), format!("mappings {limit} were not recorded; {samples} {MAPPINGS_UNKNOWN}").into())
             }
+            Self::NamesNotRecorded(n) => names_not_recorded(*n),
             Self::ProcessEventsDropped(n) => n_words(n, "process events could not be written"),
         }
     }
 }
 
+fn names_not_recorded(n: u64) -> (Option<u64>, Cow<'static, str>) {
+    let limit = format!("of processes that renamed their threads more than {EVENTS_A_SECOND} times a second");
+    (Some(n), format!("names {limit} were not recorded; the last of each thread was").into())
+}
+
+const PROCESSES_NOT_FOLLOWED: &str = "processes were not followed, as the table of processes was full";
 const PROCESSES_UNREADABLE: &str =
     "processes ended or were unreadable before their mappings were read; their samples are truncated (process_gone)";
 const COUNTER_SHARED: &str = "others use it too; samples of the other time are missing";

@@ -334,6 +334,7 @@ impl<W: Write> Session<'_, W> {
             (self.request.parser.n_failed(), Note::ParserFailed),
             (self.request.parser.n_left_out(), Note::FilesNotParsed),
             (self.reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
+            (self.reader.events.sideband.n_names_left_out(), Note::NamesNotRecorded),
             (self.reader.writer.gaps_dropped(), Note::GapsDropped),
             (self.reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];

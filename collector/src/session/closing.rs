@@ -233,6 +233,7 @@ impl<W: Write> Session<'_, W> {
             (self.request.parser.n_failed(), Note::ParserFailed),
             (self.request.parser.n_left_out(), Note::FilesNotParsed),
             (reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
+            (reader.sideband.n_names_left_out(), Note::NamesNotRecorded),
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];

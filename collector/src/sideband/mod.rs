@@ -15,7 +15,7 @@ mod source;
 mod throttling;
 mod tracker;
 
-pub(crate) use allowance::{MAPPINGS_A_SECOND, is_range_only};
+pub(crate) use allowance::{EVENTS_A_SECOND, is_range_only};
 pub(crate) use parse::{Body, Records};
 pub(crate) use sharing::Sharing;
 pub(crate) use source::{SidebandSource, TOTAL_BYTES, Throttled};

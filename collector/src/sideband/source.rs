@@ -148,7 +148,7 @@ impl SidebandSource {
             source.ring.drain(&mut self.bytes);
             source.take(&self.bytes, &mut self.orderer, &mut self.allowance, &mut self.lost);
         }
-        self.allowance.forget();
+        self.allowance.end_read().filter_map(to_event).for_each(|event| self.orderer.push(event));
         self.orderer.release(cut_ns, events);
     }
 
@@ -169,6 +169,11 @@ impl SidebandSource {
     /// Mappings not reported because their processes made too many.
     pub(crate) fn n_not_in_full(&self) -> u64 {
         self.allowance.n_not_in_full()
+    }
+
+    /// Names of threads not reported because their processes renamed them too often.
+    pub(crate) fn n_names_left_out(&self) -> u64 {
+        self.allowance.n_names_left_out()
     }
 
     /// Periods of throttling that ended since the last call.
@@ -223,6 +228,8 @@ impl CpuSource {
                 Body::Lost(events) => {
                     lost.records += 1;
                     lost.events = lost.events.saturating_add(events);
+                    // The end of the period may be among them. It lasts for a tick, and else would last until the next one.
+                    self.throttling.give_up();
                 }
                 Body::Throttle { time_ns } => self.throttling.begin(time_ns),
                 Body::Unthrottle { time_ns } => self.throttling.end(time_ns),

@@ -1,4 +1,4 @@
-//! Programs that map and unmap endlessly.
+//! Programs that map and unmap endlessly, or rename their threads.
 
 use crate::support::{Ended, build, cpu_time, directory, hex_numbers, take_until};
 use fpprof_collector::{Note, Request, Target};
@@ -6,7 +6,7 @@ use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
 use std::process::Command;
 use std::time::Duration;
 
-/// More mappings than are reported of a process in a minute and a half.
+/// More mappings, or names, than are reported of a process in a minute and a half.
 const N: usize = 100_000;
 
 /// Check that of a flood of mappings only a part is recorded, with a note; that what the process has mapped in the end
@@ -60,4 +60,29 @@ fn floods_of_mappings_are_cut() {
         let burning = mappings(other).filter(|mmap| mmap.path.ends_with(b"/burn") && mmap.prot & 4 != 0);
         assert!(burning.count() > 0 && taken.samples.iter().any(|sample| sample.pid == other), "{what} {places}");
     }
+}
+
+/// Check that of a flood of names only a part is recorded, with a note, and that the last name of the thread is known.
+#[test]
+fn floods_of_names_are_cut() {
+    let directory = directory();
+    let (program, file) = (build("renaming", &[], directory.path()), directory.path().join("renamed"));
+    let mut renaming = None;
+    let mut enough = None;
+    let request = Request { mode: CaptureMode::Fp, ..Request::new(Target::System) };
+    let taken = take_until(&request, |_| {
+        let start = || Ended(Command::new(&program).arg(N.to_string()).arg(&file).spawn().expect("it runs"));
+        let pid = renaming.get_or_insert_with(start).id();
+        // Until the recorder has had time to read the names.
+        file.exists() && cpu_time(pid) >= *enough.get_or_insert_with(|| cpu_time(pid) + Duration::from_secs(1))
+    });
+    let pid = renaming.expect("a program").id();
+    let names = taken.sideband.iter().filter_map(|event| match event {
+        Sideband::Comm(comm) if comm.pid == pid => Some(comm.comm.as_slice()),
+        _ => None,
+    });
+    let (names, notes) = (names.collect::<Vec<_>>(), &taken.outcome.notes);
+    assert!(names.len() < N / 2, "{} names are recorded; {notes:?}", names.len());
+    assert_eq!(names.last(), Some(&b"last-name".as_slice()));
+    assert!(notes.iter().any(|note| matches!(note, Note::NamesNotRecorded(1..))), "{notes:?}");
 }
