@@ -67,7 +67,7 @@ pub use note::Note;
 pub use parts_control::{PartsControl, UnusedFile};
 pub use plan::sampling_event;
 pub use privileges::user_of_file_capabilities;
-pub use proc::{BlockingCalls, MapsEntry, Place, parse_maps};
+pub use proc::{BlockingCalls, MapsEntry, Place, is_gone, parse_maps};
 pub use request::{
     CollectorKind, Fallback, MAX_PERF_EVENT_STACK_BYTES, ModeChoice, Outcome, Progress, Request, Target, TargetStatus,
     Update,

@@ -14,7 +14,7 @@ use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::parts_control::{PartsControl, UnusedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
-use crate::proc::{BlockingCalls, Place, open_mapped};
+use crate::proc::{BlockingCalls, Place, is_gone, open_mapped};
 use crate::request::Request;
 use crate::share::Shares;
 use crate::vdso;
@@ -203,6 +203,8 @@ impl Modules {
     /// Has the saver look for files that are gone, and for newly compiled code.
     pub(crate) fn look(&mut self) {
         self.give_back_done();
+        // The number of a process that was refused may become another's.
+        self.tables.retain(|pid, user| user.is_some() || !is_gone(*pid));
         self.forget_deleted(Instant::now());
         self.saver.send(Job::Look);
     }

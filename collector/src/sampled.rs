@@ -24,11 +24,14 @@ pub(crate) trait FollowsSamples: Follows {
 /// memory, and its control group.
 pub(crate) fn describe_sampled(reader: &mut impl FollowsSamples) {
     let AtSample { sample, tracker, resync, .. } = reader.at_sample();
-    if let Some(due) = resync.due(sample, tracker.known_of(sample.pid)) {
+    if let Some(due) = resync.due(sample, tracker.known_of(sample.pid), tracker.program_ns(sample.pid)) {
         describe_due(reader, due);
     }
-    let AtSample { sample, sharing, .. } = reader.at_sample();
-    let sharers = sharing.found(sample.pid).map(|pids| pids.map(|pid| Due::sampled(pid, sample)));
+    let AtSample { sample, sharing, resync, .. } = reader.at_sample();
+    // If there is no time for them now, they are found at a later sample.
+    let may_ask = sharing.may_be_found(sample.pid) && resync.has_credit(sample.pid);
+    let found = if may_ask { sharing.found(sample.pid) } else { None };
+    let sharers = found.map(|pids| pids.map(|pid| Due::sampled(pid, sample)));
     sharers.into_iter().flatten().for_each(|due| describe_due(reader, due));
     let AtSample { sample, groups, .. } = reader.at_sample();
     if let Some(group) = groups.due(sample) {

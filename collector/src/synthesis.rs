@@ -3,7 +3,7 @@
 use crate::note::Note;
 use crate::parts_control::PartsControl;
 use crate::proc::{
-    MapsEntry, MemoryReads, cgroup_of, effective_uid, is_kernel_thread, parse_maps, start_ticks, thread_comm,
+    MapsEntry, MemoryReads, cgroup_of, effective_uid, is_gone, is_kernel_thread, parse_maps, start_ticks, thread_comm,
     thread_runs, threads,
 };
 use crate::share::Credit;
@@ -110,10 +110,16 @@ pub(crate) struct Resync {
     /// Reports which events are dropped after they were recorded.
     parts_control: Option<Arc<PartsControl>>,
     n_lost: u64,
+    /// When the last loss was noted, and whether processes that are gone were looked for since; when they were.
+    lost_ns: u64,
+    is_gone_due: bool,
+    looked_ns: u64,
     /// Processes described since the last loss; `None` before the first.
     described: Option<FxHashSet<u32>>,
     /// Undescribed processes that were tried since the last [`Resync::note`].
     tried: FxHashSet<u32>,
+    /// Undescribed processes that could not be described when they were last tried.
+    failed: FxHashSet<u32>,
     /// When each process that needs describing repeatedly was last described, if less than [`AGAIN_NS`] ago.
     again: FxHashMap<u32, u64>,
     /// Time budget for describing again.
@@ -127,6 +133,10 @@ const SHARE: u64 = 20;
 const AT_ONCE_NS: u64 = 50_000_000;
 /// Shortest time between descriptions of a process whose mappings are not all known.
 const AGAIN_NS: u64 = 100_000_000;
+/// Shortest time between looks for processes whose end was lost.
+const GONE_NS: u64 = 10_000_000_000;
+/// The most processes noted that could not be described; of more, all are forgotten.
+const MAX_FAILED: usize = 4096;
 /// Minimum charge for each mapping or thread that is described, so that at most 5,000 per second are written for a
 /// user.
 const EVENT_NS: u64 = 10_000;
@@ -134,8 +144,22 @@ const EVENT_NS: u64 = 10_000;
 impl Resync {
     pub(crate) fn new(memory: MemoryReads, parts_control: Option<Arc<PartsControl>>) -> Self {
         let credit = Credit::new(AT_ONCE_NS, SHARE);
-        let (tried, again) = Default::default();
-        Self { memory, parts_control, n_lost: 0, described: None, tried, again, credit, n_unclear: 0 }
+        let (tried, failed, again) = Default::default();
+        let (n_lost, lost_ns, is_gone_due, looked_ns, n_unclear) = Default::default();
+        Self {
+            memory,
+            parts_control,
+            n_lost,
+            lost_ns,
+            is_gone_due,
+            looked_ns,
+            described: None,
+            tried,
+            failed,
+            again,
+            credit,
+            n_unclear,
+        }
     }
 
     /// Notes the number of events lost so far; those that were dropped later are added. Call it once for each read of the
@@ -148,16 +172,29 @@ impl Resync {
         self.credit.forget(now_ns);
         if n_lost > std::mem::replace(&mut self.n_lost, n_lost) {
             self.described = Some(FxHashSet::default());
+            (self.lost_ns, self.is_gone_due) = (now_ns, true);
+        }
+    }
+
+    /// Has the tracker end processes whose end was lost: after a loss, and once more some time later.
+    pub(crate) fn end_gone(&mut self, tracker: &mut Tracker) {
+        let now_ns = monotonic_ns();
+        if self.is_gone_due && now_ns.saturating_sub(self.looked_ns) >= GONE_NS {
+            // What ended just before the loss may not have been waited for yet.
+            (self.is_gone_due, self.looked_ns) = (now_ns.saturating_sub(self.lost_ns) < GONE_NS, now_ns);
+            tracker.end_gone(now_ns, is_gone);
         }
     }
 
     /// Whether the process of a sample has to be described before the sample is written; it counts as described from
-    /// now on.
-    pub(crate) fn due(&mut self, sample: &Sample, known: Known) -> Option<Due> {
+    /// now on. For `program_ns`, see [`Tracker::program_ns`].
+    pub(crate) fn due(&mut self, sample: &Sample, known: Known, program_ns: u64) -> Option<Due> {
         let pid = sample.pid;
         self.n_unclear += u64::from(known == Known::Some);
-        let is_unclear = self.described.as_ref().is_some_and(|described| !described.contains(&pid));
-        let due = if known == Known::Nothing && self.tried.insert(pid) {
+        let was_there = program_ns <= self.lost_ns;
+        let is_unclear = was_there && self.described.as_ref().is_some_and(|described| !described.contains(&pid));
+        let may_try = || !self.failed.contains(&pid) || self.has_credit(pid);
+        let due = if known == Known::Nothing && may_try() && self.tried.insert(pid) {
             Due::sampled(pid, sample)
         } else if (is_unclear || (known == Known::Some && !self.again.contains_key(&pid))) && self.has_credit(pid) {
             self.again.insert(pid, monotonic_ns());
@@ -169,7 +206,8 @@ impl Resync {
         Some(due)
     }
 
-    fn has_credit(&self, pid: u32) -> bool {
+    /// Whether there is time to describe the process of a user again.
+    pub(crate) fn has_credit(&self, pid: u32) -> bool {
         // Usually no user owes anything.
         self.credit.is_whole() || self.credit.has(user(pid), monotonic_ns())
     }
@@ -178,6 +216,18 @@ impl Resync {
     pub(crate) fn charge(&mut self, pid: u32, cpu_ns: u64, n: usize) {
         let cost_ns = cpu_ns.saturating_add((n as u64).saturating_mul(EVENT_NS));
         self.credit.spend(user(pid), monotonic_ns(), cost_ns);
+    }
+
+    /// Notes whether a process could be described. If not, its next description needs credit: it could cause one at each
+    /// read.
+    fn note_outcome(&mut self, pid: u32, is_described: bool) {
+        if is_described {
+            self.failed.remove(&pid);
+        } else if self.failed.len() < MAX_FAILED {
+            self.failed.insert(pid);
+        } else {
+            self.failed.clear();
+        }
     }
 
     /// Number of samples of processes whose mappings were not all known.
@@ -197,9 +247,10 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
     let (Due::Anew(pid) | Due::Sampled { pid, .. }) = due;
     let spent_ns = |resync: &Resync| thread_cpu_ns().saturating_add(resync.memory.cpu_ns());
     let before_ns = spent_ns(reader.followed().1);
-    let n = describe_if_same(reader, pid, due).unwrap_or(0);
+    let described = describe_if_same(reader, pid, due);
     let (_, resync) = reader.followed();
-    resync.charge(pid, spent_ns(resync).saturating_sub(before_ns), n);
+    resync.charge(pid, spent_ns(resync).saturating_sub(before_ns), described.unwrap_or(0));
+    resync.note_outcome(pid, described.is_some());
 }
 
 /// Describes an unknown process when it forks. The child may have executed a program before it can be described itself,
@@ -314,9 +365,7 @@ fn threads_and_maps(pid: u32, memory: &MemoryReads) -> io::Result<(RunningThread
             match memory.maps(pid, tid) {
                 // A kernel thread has no mappings.
                 Ok(maps) if !maps.is_empty() || thread_runs(pid, tid) => return Ok((running, maps)),
-                Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::TimedOut) => {
-                    return Err(error);
-                }
+                Err(error) if !is_of_thread(&error) => return Err(error),
                 Err(error) => failed = error,
                 Ok(_) => {}
             }
@@ -326,6 +375,12 @@ fn threads_and_maps(pid: u32, memory: &MemoryReads) -> io::Result<(RunningThread
         }
     }
     Err(failed)
+}
+
+/// Whether another thread of the process may be readable.
+fn is_of_thread(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, PermissionDenied, TimedOut};
+    !matches!(error.kind(), FileTooLarge | PermissionDenied | TimedOut)
 }
 
 /// The first thread comes last: if another thread executes a program meanwhile, it has the ID of the first by then.
@@ -359,189 +414,4 @@ fn mapping(pid: u32, time_ns: u64, entry: MapsEntry) -> Sideband {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use fpprof_recording::model::FpFrame;
-
-    /// The recorded events, in one word each.
-    struct Recorder {
-        words: Vec<String>,
-        /// The time they apply from.
-        as_of_ns: u64,
-        resync: Resync,
-        tracker: Tracker,
-    }
-
-    impl Default for Recorder {
-        fn default() -> Self {
-            Self { words: Vec::new(), as_of_ns: 0, resync: resync(), tracker: Tracker::new(true) }
-        }
-    }
-
-    impl Follows for Recorder {
-        fn add(&mut self, pid: u32, seen: &Seen) {
-            assert!(seen.described_ns.is_some());
-            assert!(seen.threads.iter().any(|&(tid, ran_ns)| tid == pid && ran_ns >= seen.since_ns));
-            self.words.push(format!("add {pid}"));
-            self.tracker.add(pid, seen);
-        }
-
-        fn write_event(&mut self, event: Sideband) {
-            if let Sideband::Mmap(mmap) = &event {
-                self.as_of_ns = mmap.time_ns;
-            }
-            self.words.push(match event {
-                Sideband::Comm(comm) => format!("comm {} {}", comm.tid, comm.exec),
-                Sideband::Fork(_) => "thread".to_owned(),
-                Sideband::Cgroup(_) => "group".to_owned(),
-                Sideband::Mmap(mmap) if mmap.path.ends_with(b"libc.so.6") => "libc".to_owned(),
-                _ => "other".to_owned(),
-            });
-        }
-
-        fn followed(&mut self) -> (&Tracker, &mut Resync) {
-            (&self.tracker, &mut self.resync)
-        }
-    }
-
-    fn resync() -> Resync {
-        Resync::new(MemoryReads::default(), None)
-    }
-
-    /// Check that each process is due once after each loss, and none before the first.
-    #[test]
-    fn each_process_is_described_once_a_loss() {
-        let sample = |pid| Sample { pid, ..Sample::default() };
-        let mut resync = resync();
-        resync.note(0);
-        assert_eq!(resync.due(&sample(1), Known::All), None);
-        for n_lost in [5, 6] {
-            resync.note(n_lost);
-            let due = [1, 2, 1].map(|pid| resync.due(&sample(pid), Known::All));
-            assert_eq!(due, [Some(Due::Anew(1)), Some(Due::Anew(2)), None]);
-            resync.note(n_lost);
-            assert_eq!(resync.due(&sample(2), Known::All), None, "nothing more was lost");
-        }
-        let control = Arc::new(PartsControl::default());
-        resync.parts_control = Some(Arc::clone(&control));
-        control.note_dropped(1);
-        resync.note(6);
-        let due = [2, 2].map(|pid| resync.due(&sample(pid), Known::All));
-        assert_eq!(due, [Some(Due::Anew(2)), None], "events were dropped after they were recorded");
-    }
-
-    /// Check that a process is due, and counted, while not all of its mappings are known; but that its user's processes
-    /// get only a fraction of the time.
-    #[test]
-    fn describing_again_is_bounded() {
-        let sample = |pid| Sample { pid, ..Sample::default() };
-        let (own, mut resync) = (std::process::id(), resync());
-        for n in 0..3 {
-            resync.note(0);
-            assert_eq!(resync.due(&sample(own), Known::Some), Some(Due::Anew(own)));
-            assert_eq!(resync.due(&sample(own), Known::Some), None, "it was a moment ago");
-            assert_eq!(resync.due(&sample(own), Known::All), None);
-            assert_eq!(resync.n_unclear(), 2 * n + 2);
-            std::thread::sleep(Duration::from_nanos(AGAIN_NS));
-        }
-        resync.note(0);
-        // The budget of an hour.
-        resync.charge(own, 3600 * 1_000_000_000 / SHARE, 0);
-        resync.note(1);
-        for known in [Known::Some, Known::All] {
-            assert_eq!(resync.due(&sample(own), known), None);
-            assert_eq!(resync.due(&sample(u32::MAX), known), (known == Known::Some).then_some(Due::Anew(u32::MAX)));
-        }
-        assert_eq!(resync.n_unclear(), 8);
-    }
-
-    /// Check that an undescribed process is due with each read of the samples, as of its sample's time.
-    #[test]
-    fn sampled_processes_are_described() {
-        let user_fp = vec![FpFrame { address: 0x1000, frame_address: 0 }];
-        let sample = Sample { pid: 7, time_ns: 5, user_fp, ..Sample::default() };
-        let due = Due::Sampled { pid: 7, time_ns: 5, ip: Some(0x1000) };
-        let mut resync = resync();
-        for _ in 0..2 {
-            resync.note(0);
-            assert_eq!(resync.due(&sample, Known::All), None);
-            assert_eq!(resync.due(&sample, Known::Nothing), Some(due));
-            assert_eq!(resync.due(&sample, Known::Nothing), None, "it was tried");
-        }
-    }
-
-    /// Check that existing processes are described one by one, but not if something is known of them by then.
-    #[test]
-    fn existing_processes_have_their_turns() {
-        let child = std::process::Command::new("sleep").arg("600").spawn();
-        let (own, mut child) = (std::process::id(), child.unwrap());
-        let mut existing = Existing::new([own, child.id(), own]);
-        let mut recorder = Recorder::default();
-        let adds = |recorder: &Recorder| {
-            recorder.words.iter().filter(|word| word.starts_with("add")).cloned().collect::<Vec<_>>()
-        };
-        for expected in [vec![own], vec![own, child.id()], vec![own, child.id()]] {
-            existing.describe(&mut recorder, Some(5), Duration::ZERO);
-            assert_eq!(adds(&recorder), expected.iter().map(|pid| format!("add {pid}")).collect::<Vec<_>>());
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(existing.is_done() && existing.note().is_none());
-    }
-
-    /// Check that a process is described as if it had just executed its program, with its mappings and threads; and
-    /// that nothing is recorded for one that is gone, or has nothing mapped.
-    #[test]
-    fn a_process_is_described_as_it_is() {
-        let own = std::process::id();
-        let mut recorder = Recorder::default();
-        describe_due(&mut recorder, Due::Anew(own));
-        assert_eq!(recorder.words[..2], [format!("add {own}"), format!("comm {own} true")]);
-        let has = |word: &str| recorder.words.iter().any(|event| event == word);
-        assert!(has("libc") && has("group"), "{:?}", recorder.words);
-        // PID 2 is the parent of all kernel threads, where there is such a process.
-        for other in [2, u32::MAX] {
-            let mut recorder = Recorder::default();
-            describe_due(&mut recorder, Due::Anew(other));
-            assert!(recorder.words.is_empty(), "{other}: {:?}", recorder.words);
-        }
-        if is_kernel_thread(2) {
-            let mut recorder = Recorder::default();
-            describe_due(&mut recorder, Due::Sampled { pid: 2, time_ns: 5, ip: None });
-            assert_eq!(recorder.words, ["add 2", "comm 2 false", "group"]);
-        }
-    }
-
-    /// Check that a process that no longer has the sampled code mapped is not described: it has executed another
-    /// program.
-    #[test]
-    fn a_process_is_not_described_as_its_next_program() {
-        let own = std::process::id();
-        let here = own_code as fn() as usize as u64;
-        for (ip, is_described) in [(None, true), (Some(here), true), (Some(0x1000), false)] {
-            let mut recorder = Recorder::default();
-            describe_due(&mut recorder, Due::Sampled { pid: own, time_ns: 5, ip });
-            assert_eq!(!recorder.words.is_empty(), is_described, "{ip:x?}");
-        }
-    }
-
-    fn own_code() {}
-
-    /// Check that a process is described at its first fork, so that its child is known.
-    #[test]
-    fn parents_are_described_when_they_fork() {
-        let own = std::process::id();
-        let fork = |pid, parent_pid| Sideband::Fork(Fork { time_ns: 5, pid, tid: pid, parent_pid, parent_tid: own });
-        let mut recorder = Recorder::default();
-        describe_parent(&mut recorder, &fork(own, own));
-        assert!(recorder.words.is_empty(), "a thread");
-        let child = u32::MAX;
-        for _ in 0..2 {
-            describe_parent(&mut recorder, &fork(child, own));
-        }
-        assert_eq!(recorder.words.iter().filter(|word| word.starts_with("add")).count(), 1);
-        assert_eq!(recorder.as_of_ns, 4, "before the fork, so that the child has it");
-        recorder.tracker.apply(&fork(child, own));
-        assert_eq!(recorder.tracker.known_of(child), Known::All);
-    }
-}
+mod tests;

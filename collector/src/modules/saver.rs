@@ -28,6 +28,8 @@ const FILES_EACH_LOOK: usize = 16;
 const FILES_A_LOOK: usize = 2048;
 /// Files of one place that are checked in one call, so that it stays short.
 const FILES_A_CALL: usize = 256;
+/// The most jobs done before files are looked at, if that is among them: a process may make new ones without end.
+const MAX_JOBS: usize = 1024;
 /// Bytes of files, before they are packed, that make a batch for the reader.
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -256,7 +258,7 @@ impl Work {
     fn run(mut self, to_do: &Receiver<Job>) -> Omitted {
         while let Ok(first) = to_do.recv() {
             let mut looks = false;
-            for job in std::iter::once(first).chain(to_do.try_iter()) {
+            for job in std::iter::once(first).chain(to_do.try_iter().take(MAX_JOBS)) {
                 looks |= matches!(job, Job::Look);
                 self.take(job);
             }

@@ -136,6 +136,7 @@ impl<W: Write> Reader<W> {
         events.drain(..).for_each(|event| self.read_event(event));
         self.process_events = events;
         self.resync.note(self.events.sideband.lost().events);
+        self.resync.end_gone(&mut self.tracker);
         while let Some((i, cursor)) = earliest(&cursors, cut_ns) {
             let next = self.read_record(i, cursor);
             if let Some(slot) = cursors.get_mut(i) {

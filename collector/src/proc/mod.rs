@@ -16,6 +16,7 @@ pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
 pub(crate) use io::{Written, written};
 pub use maps::{MapsEntry, parse_maps};
 pub(crate) use memory::MemoryReads;
+pub use status::is_gone;
 pub(crate) use status::{
     Capabilities, effective_uid, idle_times_ns, inner_pid, is_kernel_thread, is_of_user, is_secure_execution,
     n_possible_cpus, online_cpus, parent_of, process_of, processes, read_number, start_stack, start_ticks, thread_comm,

@@ -1,5 +1,7 @@
 //! Processes, threads, processors, capabilities.
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -31,6 +33,13 @@ pub(crate) fn start_stack(pid: u32) -> Option<u64> {
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     field_after_name(&text, 1).and_then(|parent| u32::try_from(parent).ok()).filter(|&parent| parent > 0)
+}
+
+/// Whether there is no process with this pid, not even one that nobody has waited for. Also known of those that `/proc` hides.
+#[must_use]
+pub fn is_gone(pid: u32) -> bool {
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
 }
 
 /// The process of a thread; `None` if there is no such thread.

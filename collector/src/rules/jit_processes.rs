@@ -55,9 +55,10 @@ impl JitProcesses {
             return false;
         }
         // The marker may have been mapped long ago, or by a parent process.
-        let Ok(maps) = self.memory.maps(pid, tid) else { return false };
+        let maps_dump = |maps: &[u8]| parse_maps(maps).any(|entry| is_dump(&entry.path));
+        let Some(maps_dump) = self.memory.use_maps(pid, tid, maps_dump) else { return false };
         let is_new = known.program.is_some();
-        let has_dump = known.has_dump && !is_new || parse_maps(&maps).any(|entry| is_dump(&entry.path));
+        let has_dump = known.has_dump && !is_new || maps_dump;
         self.make_room();
         self.known.insert(pid, Known { program: Some(program), has_dump });
         let value = program.map(u64::to_ne_bytes).concat();

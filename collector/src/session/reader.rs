@@ -135,6 +135,7 @@ impl<W: Write> Reader<W> {
         events.drain(..).for_each(|event| self.read_event(event));
         self.process_events = events;
         self.resync.note(self.sideband.lost().events);
+        self.resync.end_gone(&mut self.tracker);
         self.read_samples(cut_ns);
         self.tracker.forget_ended(cut_ns);
         self.sharing.forget_ended(|pid| self.tracker.knows(pid));

@@ -37,7 +37,8 @@ impl StackHints {
     }
 
     /// Finds the end of a sample's stack that was copied without knowing it, drops what lies beyond, and passes it to
-    /// the programs for the thread's next samples. It stays unknown if the process is gone or does not answer.
+    /// the programs for the thread's next samples. It stays unknown if the process is gone or does not answer, or if this was
+    /// asked too often.
     pub(crate) fn find_end(&mut self, sample: &mut Sample, start_boottime: u64) {
         let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
         let Some((start, end)) = self.mapping(sample, sp) else { return };
@@ -55,8 +56,8 @@ impl StackHints {
 
     /// The mapping of a sample's process that contains an address.
     fn mapping(&self, sample: &Sample, address: u64) -> Option<(u64, u64)> {
-        let text = self.memory.maps(sample.pid, sample.tid).ok()?;
-        let found = parse_maps(&text).find(|entry| (entry.start..entry.end).contains(&address))?;
+        let find = |text: &[u8]| parse_maps(text).find(|entry| (entry.start..entry.end).contains(&address));
+        let found = self.memory.use_maps(sample.pid, sample.tid, find)??;
         Some((found.start, found.end))
     }
 

@@ -66,19 +66,23 @@ impl Sharing {
         others.map(|&pid| Sideband::Mmap(Mmap { pid, tid: pid, ..mmap.clone() })).collect()
     }
 
+    /// Whether [`Self::found`] would ask the kernel about a process.
+    pub(crate) fn may_be_found(&self, pid: u32) -> bool {
+        if !self.seen.contains(&pid) {
+            return true;
+        }
+        let has_mapped = |pid, since_ns| self.last_mapped_ns.get(&pid).is_some_and(|&last_ns| last_ns > since_ns);
+        let unasked = self.unasked.get(&pid);
+        unasked.is_some_and(|&(parent, since_ns)| has_mapped(pid, since_ns) || has_mapped(parent, since_ns))
+    }
+
     /// Call it when a process is sampled: returns the process and its parent if they turn out to share memory. What
     /// either has mapped since the fork is not known for the other; mappings from now on are copied.
     pub(crate) fn found(&mut self, pid: u32) -> Option<[u32; 2]> {
-        let parent = if self.seen.insert(pid) {
-            parent_of(pid)?
-        } else {
-            let &(parent, since_ns) = self.unasked.get(&pid)?;
-            let has_mapped = |pid| self.last_mapped_ns.get(&pid).is_some_and(|&last_ns| last_ns > since_ns);
-            if !has_mapped(pid) && !has_mapped(parent) {
-                return None;
-            }
-            parent
-        };
+        if !self.may_be_found(pid) {
+            return None;
+        }
+        let parent = if self.seen.insert(pid) { parent_of(pid)? } else { self.unasked.get(&pid)?.0 };
         self.unasked.remove(&pid);
         if !share_memory(pid, parent) {
             return None;
@@ -116,6 +120,10 @@ impl Sharing {
     pub(crate) fn forget_ended(&mut self, is_known: impl Fn(u32) -> bool) {
         if self.seen.len() > self.most_seen {
             self.seen.retain(|&pid| is_known(pid));
+            self.unasked.retain(|&pid, _| is_known(pid));
+            self.last_mapped_ns.retain(|&pid, _| is_known(pid));
+            let unknown: Vec<u32> = self.groups.keys().copied().filter(|&pid| !is_known(pid)).collect();
+            unknown.into_iter().for_each(|pid| self.leave(pid));
             self.most_seen = self.seen.len().saturating_mul(2).max(LEAST_SEEN);
         }
     }

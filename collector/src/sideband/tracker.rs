@@ -62,6 +62,8 @@ struct Process {
     since_ns: u64,
     /// Time from which on everything it has mapped is known; `None` while it is not.
     described_ns: Option<u64>,
+    /// When it executed its program, or `/proc` was read; its parent's time if it has done neither since its fork.
+    program_ns: u64,
     exec: Exec,
     /// What `/proc` last showed replaces all earlier mappings, as after an exec.
     is_anew: bool,
@@ -186,6 +188,7 @@ impl Tracker {
         }
         process.threads = seen.threads.iter().copied().collect();
         (process.since_ns, process.described_ns) = (seen.since_ns, seen.described_ns);
+        process.program_ns = seen.since_ns;
         if process.threads.is_empty() {
             self.ended.push((0, pid));
         }
@@ -264,6 +267,21 @@ impl Tracker {
         }
     }
 
+    /// Since when nothing of what a process has mapped can have been lost, if no event was lost since then.
+    pub(crate) fn program_ns(&self, pid: u32) -> u64 {
+        self.processes.get(&pid).map_or(0, |process| process.program_ns)
+    }
+
+    /// Ends processes that existed before `now_ns` and are gone, though no event said so.
+    pub(crate) fn end_gone(&mut self, now_ns: u64, is_gone: impl Fn(u32) -> bool) {
+        for (&pid, process) in &mut self.processes {
+            if !process.threads.is_empty() && process.since_ns < now_ns && is_gone(pid) {
+                process.threads.clear();
+                self.ended.push((now_ns, pid));
+            }
+        }
+    }
+
     /// A profiled process. One that no event has reported yet has at least its first thread.
     fn known(&mut self, pid: u32) -> Option<&mut Process> {
         known(&mut self.processes, self.follows_all, pid)
@@ -318,6 +336,7 @@ impl Tracker {
         } else if comm.exec {
             process.threads = FxHashMap::from_iter([(comm.pid, comm.time_ns)]);
             process.exec = Exec::Fresh;
+            process.program_ns = comm.time_ns;
             let described_ns = process.described_ns.replace(comm.time_ns);
             process.latest.clear();
             process.has_missed = false;
@@ -352,6 +371,7 @@ impl Tracker {
             threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
             described_ns: is_known.then_some(fork.time_ns),
+            program_ns: parent.program_ns,
             exec: Exec::Done,
             is_anew: false,
         };

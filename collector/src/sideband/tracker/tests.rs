@@ -240,6 +240,17 @@ fn ended_processes_have_what_was_recorded() {
     assert_eq!((tracker.known_of(10), tracker.ranges(&at(10, 6)).iter().count()), (Known::All, 1));
 }
 
+/// Check that processes whose end no event reported are ended, but none that is still there, or that is newer.
+#[test]
+fn processes_without_an_end_are_forgotten() {
+    let mut tracker = Tracker::new(true);
+    apply(&mut tracker, &[fork_at(1, 10, 11, 11), exec(11, 5), fork_at(6, 11, 12, 12), fork_at(9, 10, 13, 13)]);
+    assert_eq!([11, 12, 13].map(|pid| tracker.program_ns(pid)), [5, 5, 0]);
+    tracker.end_gone(8, |pid| pid != 10);
+    (0..2).for_each(|_| tracker.forget_ended(10));
+    assert_eq!([10, 11, 12, 13].map(|pid| tracker.knows(pid)), [true, false, false, true]);
+}
+
 /// Check that an unreported mapping in the place of code is written once as no code, elsewhere not at all, and that the
 /// process then has to be described, unless it executes another program.
 #[test]
