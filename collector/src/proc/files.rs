@@ -1,7 +1,11 @@
 //! Opening of mapped files without trusting their names.
 
+use super::memory::MAX_MAPS_BYTES;
+use super::{MapsEntry, parse_maps};
 use fpprof_recording::model::{BuildId, FileIdentity, Mmap};
 use std::fs::{File, Metadata, OpenOptions};
+use std::io::Read as _;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -33,10 +37,14 @@ impl Opened {
 /// as this process sees it. A path counts only if it leads to the mapped inode on the mapped device.
 pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
     let Mmap { pid, start, len, path, identity, .. } = mmap;
-    let end = start.saturating_add(*len);
+    let (end, its_pid) = (start.saturating_add(*len), pid.to_string());
     let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
-    // Another file may be mapped there by now.
-    if let Some(opened) = open_regular(by_mapping, |_, metadata| metadata.ino() == identity.inode) {
+    // Another file may be mapped there by now, even one of another file system with the same inode number.
+    let is_it = |handle: &File, metadata: &Metadata| {
+        is_mapped(handle, metadata, identity, &its_pid)
+            || (metadata.ino() == identity.inode && is_shown(*pid, *start..end, identity))
+    };
+    if let Some(opened) = open_regular(by_mapping, is_it) {
         return Some(opened);
     }
     if path.first() != Some(&b'/') {
@@ -45,7 +53,7 @@ pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
     let path = std::ffi::OsStr::from_bytes(path);
     let mut in_process = std::ffi::OsString::from(format!("/proc/{pid}/root"));
     in_process.push(path);
-    open_regular(in_process.into(), |handle, metadata| is_mapped(handle, metadata, identity, &pid.to_string()))
+    open_regular(in_process.into(), |handle, metadata| is_mapped(handle, metadata, identity, &its_pid))
         .or_else(|| open_regular(path.into(), |handle, metadata| is_mapped(handle, metadata, identity, "self")))
 }
 
@@ -85,6 +93,17 @@ fn shown_identity(handle: &File, pid: &str) -> Option<(u32, u32, u64)> {
         Some((major.parse().ok()?, minor.parse().ok()?))
     });
     device.map(|(major, minor)| (major, minor, inode))
+}
+
+/// Whether `/proc/PID/maps` shows a mapping of this file: for files whose path in `map_files` leads to another device, like
+/// those of overlayfs before Linux 6.8, and for kernels whose `fdinfo` shows no inode.
+fn is_shown(pid: u32, range: Range<u64>, identity: &FileIdentity) -> bool {
+    let mut text = Vec::new();
+    let read =
+        File::open(format!("/proc/{pid}/maps")).and_then(|file| file.take(MAX_MAPS_BYTES).read_to_end(&mut text));
+    let of_file = (identity.dev_major, identity.dev_minor, identity.inode);
+    let is_it = |entry: MapsEntry| entry.range() == range && (entry.dev_major, entry.dev_minor, entry.inode) == of_file;
+    read.is_ok() && parse_maps(&text).any(is_it)
 }
 
 fn open_path(path: PathBuf) -> Option<(File, Metadata)> {

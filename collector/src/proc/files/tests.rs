@@ -44,6 +44,20 @@ fn mappings_show_the_file_system() {
     assert_eq!(shown, Some((entry.dev_major, entry.dev_minor, entry.inode)));
 }
 
+/// Check that what is mapped now is not taken for the file of an earlier mapping in its place, even with the same inode number.
+#[test]
+fn another_file_may_be_mapped_by_now() {
+    let maps = std::fs::read("/proc/self/maps").expect("maps");
+    let entry = parse_maps(&maps).find(|entry| entry.is_executable() && entry.is_of_file()).expect("own code");
+    let MapsEntry { dev_major, dev_minor, inode, .. } = entry;
+    let opens = |dev_minor| {
+        let identity = FileIdentity { dev_major, dev_minor, inode, ..FileIdentity::default() };
+        let (start, len) = (entry.start, entry.end - entry.start);
+        open_mapped(&Mmap { start, len, ..code(std::process::id(), b"", identity) }).is_some()
+    };
+    assert_eq!([dev_minor, dev_minor + 1].map(opens), [true, false]);
+}
+
 /// A 64-bit ELF file with one program header, followed by these bytes.
 fn elf(patch: impl Fn(&mut [u8]), behind: &[u8]) -> File {
     let mut bytes = vec![0u8; 120];
