@@ -3,7 +3,7 @@
 use crate::proc::start_stack;
 use crate::sideband::is_range_only;
 use fpprof_recording::model::{Comm, Mmap, Sideband, StackEnd, StackEndSource};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use std::rc::Rc;
 pub(super) struct StackEnds {
     processes: FxHashMap<u32, Process>,
     /// Processes whose first thread ended: other threads may live on, and samples still come.
-    ended: Vec<u32>,
+    ended: FxHashSet<u32>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -65,7 +65,7 @@ impl StackEnds {
                 self.processes.insert(fork.pid, parent);
             }
             Sideband::Exit(exit) if exit.pid == exit.tid => {
-                self.ended.push(exit.pid);
+                self.ended.insert(exit.pid);
             }
             _ => {}
         }
@@ -73,9 +73,14 @@ impl StackEnds {
 
     /// Forgets processes that have ended: call it when all samples up to the last event have been seen.
     pub(super) fn forget_ended(&mut self, is_alive: impl Fn(u32) -> bool) {
-        for pid in self.ended.drain(..).filter(|&pid| !is_alive(pid)) {
-            self.processes.remove(&pid);
-        }
+        let Self { processes, ended } = self;
+        ended.retain(|pid| {
+            let is_needed = is_alive(*pid);
+            if !is_needed {
+                processes.remove(pid);
+            }
+            is_needed
+        });
     }
 
     /// Notes an existing process. With `is_anew`, its earlier mappings no longer count.
@@ -188,7 +193,7 @@ fn insert(mappings: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
 mod tests {
     use super::*;
     use crate::test_support::code;
-    use fpprof_recording::model::FileIdentity;
+    use fpprof_recording::model::{Exit, FileIdentity};
 
     fn mmap(start: u64, len: u64) -> Sideband {
         Sideband::Mmap(Mmap { start, len, prot: 3, ..code(7, b"//anon", FileIdentity::default()) })
@@ -230,6 +235,19 @@ mod tests {
         assert_eq!(end, StackEnd { address: start, source: StackEndSource::StartStack });
         assert_eq!(ends.end(pid, start, 5, &[]), None);
         assert_eq!(ends.end(pid, start - LARGEST_FIRST_STACK - 8, 5, &[]), None);
+    }
+
+    /// Check that a process is forgotten once it is not known any more, also if that is some time after its end.
+    #[test]
+    fn ended_processes_are_forgotten() {
+        let mut ends = StackEnds::default();
+        ends.apply(&mmap(0x1000, 0x1000));
+        ends.apply(&Sideband::Exit(Exit { time_ns: 1, pid: 7, tid: 7 }));
+        for is_alive in [true, false] {
+            ends.forget_ended(|pid| pid == 7 && is_alive);
+            assert_eq!(end(&mut ends, 0x1000).is_some(), is_alive);
+        }
+        assert!(ends.processes.is_empty() && ends.ended.is_empty());
     }
 
     /// Check that a first stack that was not known at the exec is found at a sample.

@@ -72,18 +72,30 @@ impl Cpus {
     fn note_events(&mut self) -> bool {
         let mut has_changed = false;
         while let Some(message) = self.uevents.as_ref().and_then(Uevents::next) {
-            match event_of(&message) {
-                Some((Action::Offline, cpu)) => has_changed |= self.stale.insert(cpu),
-                Some((Action::Online, _)) => has_changed = true,
-                None if message.is_empty() => {
-                    // Messages were lost: any CPU may have been offline.
-                    self.stale.extend(&self.sampled);
-                    has_changed = true;
-                }
-                None => {}
-            }
+            has_changed |= self.note(&message);
         }
         has_changed
+    }
+
+    /// Notes a message; returns whether it was about CPUs.
+    ///
+    /// # Sources
+    /// `freeze_secondary_cpus` and `thaw_secondary_cpus` in `kernel/cpu.c`: when the machine is suspended, the kernel takes CPUs
+    /// offline without reporting it, and reports that they are online again.
+    fn note(&mut self, message: &[u8]) -> bool {
+        match event_of(message) {
+            Some((Action::Offline, cpu)) => self.stale.insert(cpu),
+            Some((Action::Online, cpu)) => {
+                self.stale.insert(cpu);
+                true
+            }
+            // Messages were lost: any CPU may have been offline.
+            None if message.is_empty() => {
+                self.stale.extend(&self.sampled);
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -108,6 +120,16 @@ fn event_of(message: &[u8]) -> Option<(Action, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that the events of a CPU are opened again when it comes online, also if nothing said that it was offline.
+    #[test]
+    fn cpus_return_after_a_suspension() {
+        let mut cpus = Cpus { uevents: None, ..Cpus::new(&[0]) };
+        assert!(!cpus.unsampled().contains(&0) && !cpus.note(b"change@/devices/system/cpu/cpu0"));
+        assert!(cpus.note(b"online@/devices/system/cpu/cpu0\0") && cpus.unsampled().contains(&0));
+        cpus.opened(0);
+        assert!(!cpus.unsampled().contains(&0));
+    }
 
     /// Check that messages about CPUs are distinguished from those about other devices, and that rubbish is ignored.
     #[test]
