@@ -1,13 +1,13 @@
 //! Removes from a running recording what later samples cannot need: the events of processes and threads that have
-//! ended, names that threads had before, and the bytes of files that only ended processes had mapped.
+//! ended, names that threads had before, mappings that others have replaced, and the bytes of files that no process has
+//! mapped any more.
 
+use super::mappings::Mappings;
 use crate::worker::memory_file;
-use fpprof_collector::{UnusedFile, monotonic_ns};
+use fpprof_collector::{UnusedFile, is_gone, monotonic_ns};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{Cgroup, FileIdentity, Meta, Mmap, Sideband};
 use fpprof_recording::{BlockKind, PackedModule, Recording, RecordingWriter, block_kind};
-use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::sync::Arc;
@@ -54,8 +54,8 @@ pub(super) struct Gone {
 /// Rewrites the recording without samples, with only the events that later samples can need. Of files and compiled code, the
 /// newest are kept, up to `most_bytes` as stored.
 ///
-/// Reads the events three times: to find which processes and threads are alive, which files their mappings refer to,
-/// and to write the events that are needed. `Recording` reads from a file, hence the memory file.
+/// Reads the events three times: to find which processes and threads are alive and what they have mapped, which files these
+/// mappings refer to, and to write the events that are needed. `Recording` reads from a file, hence the memory file.
 ///
 /// # Errors
 /// If the recording cannot be read.
@@ -64,17 +64,19 @@ pub(super) fn without_the_dead(blocks: &[Block], most_bytes: usize, gone: &Gone)
     blocks.iter().try_for_each(|(_, block)| file.write_all(block))?;
     let mut recording = Recording::open(BufReader::new(file))?;
     let meta: Meta = recording.meta().clone();
-    let (mut liveness, mut as_of_ns) = (Liveness::default(), 0);
+    let (mut liveness, mut mappings, mut as_of_ns) = (Liveness::default(), Mappings::default(), 0);
     in_order(&mut recording, |event, n| {
         as_of_ns = as_of_ns.max(event.time_ns().unwrap_or(0));
         liveness.note(event, n);
+        mappings.note(event, n);
     })?;
     // Their last samples are in this recording or an earlier one.
     if gone.at_ns < as_of_ns {
         liveness.end(gone);
     }
     let gone = liveness.gone();
-    let needed = Needed { since: liveness.needed(), threads: liveness.threads };
+    let replaced = mappings.into_replaced();
+    let needed = Needed { since: liveness.needed(), threads: liveness.threads, replaced };
     let (mut files, mut names) = (Files::default(), Names::default());
     in_order(&mut recording, |event, n| {
         let is_needed = needed.has(event, n);
@@ -155,11 +157,16 @@ fn in_order<R: Read + Seek>(
 struct Needed {
     since: BTreeMap<u32, u64>,
     threads: Threads,
+    /// Numbers of mappings.
+    replaced: BTreeSet<u64>,
 }
 
 impl Needed {
     fn has(&self, event: &Sideband, n: u64) -> bool {
         if thread_of(event).is_some_and(|tid| self.threads.get(&tid).is_some_and(|&since| n < since)) {
+            return false;
+        }
+        if self.replaced.contains(&n) {
             return false;
         }
         process_of(event).is_none_or(|pid| self.since.get(&pid).is_some_and(|&since| n >= since))
@@ -236,9 +243,8 @@ fn file_of(identity: &FileIdentity) -> (u32, u32, u64) {
 }
 
 /// Whether there is no such process, or all of its threads have exited and only its parent has not waited for it.
-fn is_gone(pid: u32) -> bool {
-    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
-    if test_kill_process(process) == Err(Errno::SRCH) {
+fn has_ended(pid: u32) -> bool {
+    if is_gone(pid) {
         return true;
     }
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -296,6 +302,8 @@ impl Liveness {
                 self.seen.insert(comm.pid);
                 if comm.exec {
                     self.dead.remove(&comm.pid);
+                    // No other thread is left, and one that was not the first has the number of the first now.
+                    self.alive.remove(&comm.pid);
                     self.exec.insert(comm.pid, n);
                 }
             }
@@ -324,7 +332,7 @@ impl Liveness {
     /// Marks processes as ended that were gone before, unless their numbers were used again.
     fn end(&mut self, gone: &Gone) {
         for &pid in &gone.pids {
-            if self.last_ns.get(&pid).is_some_and(|&last_ns| last_ns < gone.at_ns) && is_gone(pid) {
+            if self.last_ns.get(&pid).is_some_and(|&last_ns| last_ns < gone.at_ns) && has_ended(pid) {
                 self.dead.insert(pid);
                 self.alive.remove(&pid);
             }
@@ -334,8 +342,13 @@ impl Liveness {
     /// The processes that are gone by now, and not known to have ended.
     fn gone(&self) -> Gone {
         let at_ns = monotonic_ns();
-        let pids = self.seen.difference(&self.dead).copied().filter(|&pid| is_gone(pid)).collect();
+        let pids = self.seen.iter().copied().filter(|&pid| self.may_live(pid) && has_ended(pid)).collect();
         Gone { at_ns, pids }
+    }
+
+    /// Whether no end of the process is known, or one of its threads may live on.
+    fn may_live(&self, pid: u32) -> bool {
+        !self.dead.contains(&pid) || self.alive.get(&pid).is_some_and(|alive| !alive.is_empty())
     }
 
     /// For each process whose events are needed, the number of the first needed one.
@@ -344,8 +357,7 @@ impl Liveness {
     /// mappings are inherited, so the events of its ancestors are needed as well.
     fn needed(&self) -> BTreeMap<u32, u64> {
         let mut needed = BTreeMap::new();
-        let has_threads = |pid: &u32| self.alive.get(pid).is_some_and(|alive| !alive.is_empty());
-        for &pid in self.seen.iter().filter(|&pid| !self.dead.contains(pid) || has_threads(pid)) {
+        for &pid in self.seen.iter().filter(|&&pid| self.may_live(pid)) {
             // Of an ancestor, all events before the fork are needed; an exec of its own before the fork ends the
             // search.
             let (mut pid, mut before) = (pid, u64::MAX);

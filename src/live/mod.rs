@@ -6,6 +6,7 @@
 //! writes a file.
 
 mod compact;
+mod mappings;
 mod stream;
 
 pub(crate) use stream::{Feed, Part, pair};

@@ -8,6 +8,7 @@ use fpprof_recording::model::{
     ModuleBytes, Sample, Sideband, SidebandLoss, Target,
 };
 use fpprof_recording::{PackedModule, Recording, RecordingWriter};
+use std::collections::BTreeSet;
 use std::io::Cursor;
 
 fn meta() -> Meta {
@@ -372,6 +373,42 @@ fn old_names_are_removed() {
     let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
     let expected = [&events[..2], &events[3..5], &events[7..]].concat();
     assert_eq!(needed_of(&blocks).0, expected);
+}
+
+/// Check that a mapping is removed, and its file forgotten, when later ones have replaced all of its parts, but not if a child
+/// has inherited it, or if they were only recorded later.
+#[test]
+fn replaced_mappings_are_removed() {
+    let mapped = |pid, inode, start, len| {
+        let Sideband::Mmap(mapping) = mmap(pid, start) else { panic!("a mapping") };
+        Sideband::Mmap(Mmap { len, identity: FileIdentity { inode, ..FileIdentity::default() }, ..mapping })
+    };
+    let later = |event| {
+        let Sideband::Mmap(mapping) = event else { panic!("a mapping") };
+        Sideband::Mmap(Mmap { time_ns: 2, ..mapping })
+    };
+    let events = [
+        mapped(1, 1, 0x1000, 0x3000),
+        mapped(1, 2, 0x2000, 0x1000),
+        mapped(1, 3, 0x1000, 0x1000),
+        mapped(1, 3, 0x3000, 0x1000),
+        mapped(1, 3, 0x2000, 0x800),
+        mapped(2, 4, 0x1000, 0x1000),
+        fork(2, 3),
+        mapped(2, 5, 0x1000, 0x1000),
+        mapped(2, 6, 0x1000, 0x1000),
+        later(mapped(4, 7, 0x1000, 0x1000)),
+        mapped(4, 8, 0x1000, 0x1000),
+        mapped(4, 9, 0x1000, 0x1000),
+    ];
+    let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
+    let (left, unused_files) = needed_of(&blocks);
+    let expected = [&events[1..7], &events[8..10], &events[11..]].concat();
+    assert_eq!(left, expected);
+    let unused: BTreeSet<_> = unused_files.iter().map(|file| file.identity.inode).collect();
+    assert_eq!(unused, BTreeSet::from([1, 5, 8]));
+    let blocks = blocks_of(|writer| left.iter().for_each(|event| writer.sideband(event).expect("an event")));
+    assert_eq!(needed_of(&blocks).0, left, "as long as the child lives");
 }
 
 /// Check that what is kept of a process without an end among the events goes when the process was gone before the last event,
