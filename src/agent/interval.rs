@@ -33,6 +33,8 @@ pub(super) struct Interval {
     pub(super) start_unix_us: u64,
     pub(super) since: Instant,
     pub(super) ends: Instant,
+    /// When it ended; `None` for just now.
+    pub(super) ended: Option<Instant>,
 }
 
 /// State of a recording that is kept across intervals.
@@ -97,7 +99,7 @@ impl Interval {
         let length_ns = length.as_nanos().max(1);
         let left = length_ns - unix.as_nanos() % length_ns;
         let ends = since + Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
-        Self { start_unix_us: u64::try_from(unix.as_micros()).unwrap_or(0), since, ends }
+        Self { start_unix_us: u64::try_from(unix.as_micros()).unwrap_or(0), since, ends, ended: None }
     }
 }
 
@@ -124,7 +126,7 @@ impl IntervalWriter {
         let Counting { balance, meter, parser, n_intervals, rate } = counting;
         let span = Span {
             start_unix_us: interval.start_unix_us,
-            duration: interval.since.elapsed(),
+            duration: interval.ended.unwrap_or_else(Instant::now).saturating_duration_since(interval.since),
             inlines: options.inlines,
             sent: options.sent,
             protocol: options.protocol,
@@ -141,12 +143,13 @@ impl IntervalWriter {
         }
         self.metrics.add_left_out(part.left_out);
         let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
+        // Before the process that analyses starts, so that not all are in memory at once.
+        parser.end_idle();
         let mut stored = self.store_stacks(part, recorded, span, options);
         // The interval, its tables and requests were large for a moment.
         return_freed_memory();
         // Starting needed other code than going on does.
         unmap_code();
-        parser.end_idle();
         let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
         self.metrics.add_stored(n_stored);
         stored.discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));

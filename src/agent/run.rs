@@ -8,7 +8,7 @@ use super::interval::{Counting, Interval, IntervalWriter, Options};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
 use super::server::{self, Order, drop_capabilities};
-use super::session::{Printed, Session, notify, print_once};
+use super::session::{Ended, Pause, Printed, Session, notify, print_once};
 use super::spool::Spool;
 use super::store::{ClockWatch, Size, Store, own_dir};
 use crate::debuginfod::{Background, Servers};
@@ -16,13 +16,13 @@ use crate::exit::{DONE, print_failure};
 use crate::live::{Feed, Part};
 use crate::output::print_message;
 use crate::values::mode_name;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use fpprof_collector::{Request, keep_little_freed_memory};
 use fpprof_reports::profile::request;
 use sd_notify::NotifyState;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How often systemd's watchdog is notified.
@@ -50,10 +50,25 @@ struct Agent<'a> {
     orders: Receiver<Order>,
     order: Sender<Order>,
     printed: Printed,
-    ended: Option<Instant>,
+    ended: Ended,
+    last: Option<Last>,
     clock: ClockWatch,
     /// See [`Request::small_rule_table`].
     small_rule_table: bool,
+}
+
+/// A recording that runs.
+struct Running {
+    session: Session,
+    interval: Interval,
+    counting: Counting,
+}
+
+/// The last interval of a recording that has ended.
+struct Last {
+    part: Part,
+    interval: Interval,
+    counting: Counting,
 }
 
 /// A configuration and what was opened for it.
@@ -174,7 +189,8 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         orders,
         order,
         printed: Printed::default(),
-        ended: None,
+        ended: Ended::default(),
+        last: None,
         clock: ClockWatch::default(),
         small_rule_table: true,
     };
@@ -201,17 +217,9 @@ impl Agent<'_> {
     /// Runs one recording until a stop, a reload or a step of effort.
     ///
     /// The recorder cannot change its rate or mode while it runs, so each change ends the recording and starts another;
-    /// samples of the last, partial interval are stored too.
+    /// samples of the last, partial interval are stored too, when the next recording has started.
     fn record(&mut self) -> anyhow::Result<Next> {
-        let effort = self.governor.effort();
-        let request = Request { small_rule_table: self.small_rule_table, ..self.settings.request.clone() };
-        let session = Session::start(&request, effort, self.order.clone(), &self.printed)?;
-        if let Some(ended) = self.ended.take() {
-            self.metrics.add_not_sampled(ended.elapsed());
-        }
-        self.metrics.set_effort(effort);
-        let mut counting = Counting::new(session.parser(), Some(effort.rate), &self.writer);
-        let mut interval = self.begin();
+        let Running { session, mut interval, mut counting } = self.start()?;
         let mut n_reads = 0;
         let next = loop {
             notify_alive(&session.feed, &mut n_reads);
@@ -246,14 +254,11 @@ impl Agent<'_> {
                 }
             }
         };
-        self.ended = Some(Instant::now());
-        let ended = session.end();
-        match (ended, next) {
-            (Ok(feed), _) => {
-                if let Some(part) = feed.take() {
-                    self.close(part, &interval, &mut counting);
-                }
-            }
+        let now = Instant::now();
+        interval.ended = Some(now);
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
+        match (session.end(), next) {
+            (Ok(feed), _) => self.last = feed.take().map(|part| Last { part, interval, counting }),
             // It was to end anyway, by a stop or another reload. The settings that failed are not needed any more.
             (Err(error), Some(next)) if self.previous.is_some() => {
                 print_failure(&error, "this is ignored, as the recording was ending");
@@ -261,10 +266,31 @@ impl Agent<'_> {
             }
             (Err(error), _) => return Err(error),
         }
-        match next {
-            Some(Next::Again) => Ok(self.handle_orders()),
-            Some(Next::Stop) => Ok(Next::Stop),
-            None => bail!("the recorder has ended without being asked to"),
+        if next == Some(Next::Again) && self.handle_orders() == Next::Again {
+            return Ok(Next::Again);
+        }
+        self.close_last();
+        next.map(|_| Next::Stop).context("the recorder has ended without being asked to")
+    }
+
+    /// Starts a recording, and then stores the last interval of the one before: hostile files can make that take minutes.
+    fn start(&mut self) -> anyhow::Result<Running> {
+        let effort = self.governor.effort();
+        let request = Request { small_rule_table: self.small_rule_table, ..self.settings.request.clone() };
+        let pause = Pause { ended: Arc::clone(&self.ended), metrics: Arc::clone(&self.metrics) };
+        let session = Session::start(&request, effort, self.order.clone(), &self.printed, pause);
+        let interval = self.begin();
+        self.close_last();
+        let session = session?;
+        self.metrics.set_effort(effort);
+        let counting = Counting::new(session.parser(), Some(effort.rate), &self.writer);
+        Ok(Running { session, interval, counting })
+    }
+
+    /// Stores the last interval of a recording that has ended, unless that is done.
+    fn close_last(&mut self) {
+        if let Some(Last { part, interval, mut counting }) = self.last.take() {
+            self.close(part, &interval, &mut counting);
         }
     }
 

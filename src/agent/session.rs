@@ -1,6 +1,7 @@
 //! One recording of the machine into memory.
 
 use super::effort::Effort;
+use super::metrics::Metrics;
 use super::server::Order;
 use crate::live::{self, Feed};
 use crate::output::print_message;
@@ -16,7 +17,7 @@ use std::fs::File;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the end of a recording waits for copies of deleted files: the agent ends within two seconds.
 const SAVE_LIMIT: Duration = Duration::from_secs(1);
@@ -32,6 +33,24 @@ pub(super) struct Session {
 /// Messages that were printed: each choice of the recorder is printed once, however often recording restarts.
 pub(super) type Printed = Arc<Mutex<BTreeSet<String>>>;
 
+/// When sampling ended, until it begins again.
+pub(super) type Ended = Arc<Mutex<Option<Instant>>>;
+
+/// Counts the time between two recordings.
+pub(super) struct Pause {
+    pub(super) ended: Ended,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Pause {
+    /// Sampling began this long ago.
+    fn end(&self, sampled: Duration) {
+        if let Some(ended) = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.metrics.add_not_sampled(ended.elapsed().saturating_sub(sampled));
+        }
+    }
+}
+
 impl Session {
     /// Starts to record. When the recorder ends, [`Order::Ended`] is sent to `orders`.
     ///
@@ -42,6 +61,7 @@ impl Session {
         effort: Effort,
         orders: Sender<Order>,
         printed: &Printed,
+        pause: Pause,
     ) -> anyhow::Result<Self> {
         let parser = worker::parser(effort.mode)?;
         let (sink, feed) = live::pair(None::<File>);
@@ -63,6 +83,7 @@ impl Session {
                 Update::Progress(progress) => {
                     if !std::mem::replace(&mut is_ready, true) {
                         notify(NotifyState::Ready);
+                        pause.end(progress.elapsed);
                     }
                     if request.small_rule_table && progress.rules_do_not_fit && std::mem::take(&mut has_room) {
                         let _ = orders.send(Order::EnlargeRuleTable);

@@ -44,7 +44,7 @@ const SECONDS_A_FAILURE_OF_USER: u64 = 30;
 const FAILURES: u64 = 16;
 const SECONDS_A_FAILURE: u64 = 4;
 /// How long a process without a task may stay: each takes some MB, and starting it some ms.
-const IDLE: Duration = Duration::from_secs(45);
+const IDLE: Duration = Duration::from_secs(10);
 /// Maximum memory of a process: a file, the results, and the program itself.
 const MAX_MEMORY_BYTES: u64 = 512 << 20;
 /// Maximum number of open files: three, and the one being parsed.

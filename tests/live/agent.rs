@@ -458,6 +458,7 @@ fn settings_are_read_again() {
     agent.signal(Signal::SIGHUP);
     wait_until("the rate changes", || agent.metric("fpprof_sampling_rate_hertz") == 499.0);
     agent.wait_for_samples(200.0);
+    wait_until("the pause is counted", || agent.metric("fpprof_not_sampled_seconds_total") > 0.0);
     agent.end().assert_balance();
 }
 
