@@ -284,8 +284,8 @@ fn remove(path: &Path) {
 
 fn table(all: &[Measured], minutes: u64) -> String {
     let mut text = String::from(
-        "| profiler | Hz | CPU, % of one | with names | CPU to start, s | RSS, MB | with names | PSS, MB | BPF maps, MB | written, kB/min | complete stacks, % |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| profiler | Hz | CPU, % of one | with names | CPU to start, s | RSS, MB | with names | PSS, MB | BPF maps, MB | PSS and maps, MB | written, kB/min | complete stacks, % |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for one in all {
         let complete = one.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.2}"));
@@ -295,7 +295,7 @@ fn table(all: &[Measured], minutes: u64) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {:.2} | {named_cpu} | {:.2} | {:.0} | {named_rss} | {:.0} | {:.0} | {:.0} | {complete} |",
+            "| {} | {} | {:.2} | {named_cpu} | {:.2} | {:.0} | {named_rss} | {:.0} | {:.0} | {:.0} | {:.0} | {complete} |",
             one.name,
             one.rate,
             one.cpu_percent,
@@ -303,6 +303,7 @@ fn table(all: &[Measured], minutes: u64) -> String {
             one.memory.rss_mb,
             one.memory.pss_mb,
             one.maps_mb,
+            one.memory.pss_mb + (one.maps_mb - one.memory.mapped_maps_mb).max(0.0),
             one.kb_per_minute
         );
     }
@@ -312,7 +313,8 @@ fn table(all: &[Measured], minutes: u64) -> String {
          `with names` is the cost up to stacks with the names of functions: the agent's is the same; with `perf record`, `perf script \
          --no-inline` reads the file; bpftrace finds the names when it ends; – is left to a server. Memory is the most \
          that all processes of the profiler had together in that time, seen every second, and every 20 ms in the last four; PSS counts \
-         pages that they share once. RSS and PSS include BPF maps only as far as a profiler maps them into its memory, as the agent does."
+         pages that they share once. RSS and PSS include BPF maps only as far as a profiler maps them into its memory, as the agent does; \
+         `PSS and maps` has all of both, each page once."
     );
     text
 }

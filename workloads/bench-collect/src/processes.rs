@@ -29,6 +29,8 @@ pub(crate) struct Memory {
     pub(crate) rss_mb: f64,
     /// The same, with each page counted once.
     pub(crate) pss_mb: f64,
+    /// The BPF maps in it, at the end of the time.
+    pub(crate) mapped_maps_mb: f64,
 }
 
 /// How often memory is read.
@@ -47,7 +49,7 @@ impl Memory {
             memory.add(pid);
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return memory;
+                return Self { mapped_maps_mb: mapped_maps_mb(pid), ..memory };
             }
             let far = left.saturating_sub(CLOSELY);
             std::thread::sleep(if far.is_zero() { READ_CLOSELY_EVERY.min(left) } else { READ_EVERY.min(far) });
@@ -73,6 +75,25 @@ impl Memory {
         self.rss_mb = self.rss_mb.max(of_all("status", "VmRSS:"));
         self.pss_mb = self.pss_mb.max(of_all("smaps_rollup", "Pss:"));
     }
+}
+
+/// How much of BPF maps a process and its descendants have mapped, in MB.
+fn mapped_maps_mb(pid: u32) -> f64 {
+    let of_process = |pid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+        let mut is_map = false;
+        let mut kb = 0.0;
+        for line in text.lines() {
+            // A mapping's first line begins with its addresses, all others with a name and a colon.
+            if line.split(' ').next().is_some_and(|first| !first.ends_with(':')) {
+                is_map = line.ends_with("anon_inode:bpf-map");
+            } else if let Some(value) = line.strip_prefix("Pss:").filter(|_| is_map) {
+                kb += value.trim().trim_end_matches(" kB").parse().unwrap_or(0.0);
+            }
+        }
+        kb
+    };
+    tree(pid).into_iter().map(of_process).sum::<f64>() * 1024.0 / 1e6
 }
 
 /// The pids of a process and of all its living descendants.
