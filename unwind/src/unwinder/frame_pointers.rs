@@ -339,8 +339,9 @@ fn is_executable(space: &Space, return_address: u64) -> bool {
     space.find(lookup).is_some_and(|mapping| mapping.executable)
 }
 
+/// Notes the place of the last frame. With a link register it is not known: the frame record may be anywhere in its frame.
 fn set_last_cfa(out: &mut Stack, spec: &Spec, frame_address: u64) {
-    if let Some(last) = out.frames.last_mut() {
+    if let Some(last) = out.frames.last_mut().filter(|_| spec.lr.is_none()) {
         last.cfa = frame_address.wrapping_add(2 * u64::from(spec.word_bytes));
     }
 }

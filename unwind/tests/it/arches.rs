@@ -98,6 +98,7 @@ fn walks_frame_records() {
         let addresses: Vec<_> = found.frames.iter().map(|frame| frame.address - CODE).collect();
         assert_eq!((addresses, found.stop.name()), (vec![ip, 0x1210, 0x2004], "_start"));
         assert_eq!(found.frames[0].flags.leaf_skip_suspect, expected);
+        assert!(found.frames.iter().all(|frame| frame.cfa == 0), "frame records do not show where frames end");
     }
 }
 
