@@ -88,6 +88,23 @@ fn reports_of_the_same_samples_are_the_same() {
     assert!(fs::metadata(&aggregated).unwrap().len() < fs::metadata(&plain).unwrap().len());
 }
 
+/// The sum of the counts of folded stacks.
+fn n_folded(text: &str) -> usize {
+    text.lines()
+        .map(|line| line.rsplit(' ').next().and_then(|count| count.parse::<usize>().ok()).expect("a count"))
+        .sum()
+}
+
+/// The sum of the weights of a profile's samples.
+fn n_in_firefox(text: &str) -> u64 {
+    let profile: Value = serde_json::from_str(text).expect("JSON");
+    let threads = profile.get("threads").and_then(Value::as_array).expect("threads");
+    let of_thread =
+        |thread: &Value| thread.pointer("/samples/weight").and_then(Value::as_array).expect("weights").clone();
+    let weights = threads.iter().flat_map(of_thread);
+    weights.map(|weight| weight.as_u64().expect("a weight")).sum()
+}
+
 /// A program that is always at the same instruction, until it is killed.
 fn loops(dir: &Path) -> PathBuf {
     let [source, program] = ["loops.c", "loops"].map(|name| dir.join(name));
@@ -118,6 +135,13 @@ fn equal_samples_are_written_once() {
         assert!(!ran(fpprof().arg("export").arg(&file)).stderr.contains(words), "folded stacks have no times");
         let firefox = ran(fpprof().args(["export", "--format", "firefox"]).arg(&file));
         assert!(firefox.status == 0 && firefox.stderr.contains(words), "{}", firefox.stderr);
+        let script = ran(fpprof().args(["export", "--format", "perf-script"]).arg(&file)).stdout;
+        let n_folded = n_folded(&ran(fpprof().arg("export").arg(&file)).stdout);
+        assert_eq!(
+            (script.matches("\n\n").count(), n_in_firefox(&firefox.stdout)),
+            (n_folded, n_folded as u64),
+            "{mode}"
+        );
         let part = ran(fpprof().args(["flamegraph", "-o", "-", "--time", "0.."]).arg(&file));
         assert!(part.status == 0 && part.stderr.contains(words), "{}", part.stderr);
     }

@@ -80,7 +80,7 @@ impl<'p> Writer<'p> {
                 *slot = Some(thread);
             }
             let n = n_samples.entry(at).or_default();
-            *n = n.saturating_add(1);
+            *n = n.saturating_add(sample.samples);
             let stack = self.stack(thread, sample.stack);
             self.sample(thread, stack, sample);
         }
@@ -104,7 +104,9 @@ impl<'p> Writer<'p> {
             self.firefox.add_sample(thread, time, stack, CpuDelta::ZERO, ms);
         } else {
             let cpu = if is_time { CpuDelta::from_nanos(sample.weight) } else { CpuDelta::ZERO };
-            self.firefox.add_sample(thread, time, stack, cpu, 1);
+            // Equal samples of an aggregated recording.
+            let weight = i32::try_from(sample.samples).unwrap_or(i32::MAX);
+            self.firefox.add_sample(thread, time, stack, cpu, weight);
         }
     }
 

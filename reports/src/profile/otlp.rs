@@ -150,7 +150,13 @@ fn one_sample(profile: &Profile, stack: u32, samples: &[&ProfileSample], attribu
         (Grouping::Each, unit) => {
             let values = samples.iter().map(value).map(int);
             let values = if unit == Unit::Samples { Vec::new() } else { values.collect() };
-            (values, samples.iter().map(|sample| start.saturating_add(sample.time_ns)).collect())
+            // Equal samples of an aggregated recording have one time, and each counts.
+            let n = |sample: &ProfileSample| if unit == Unit::Samples { sample.samples } else { 1 };
+            let times = samples.iter().flat_map(|sample| {
+                let n = usize::try_from(n(sample)).unwrap_or(usize::MAX);
+                std::iter::repeat_n(start.saturating_add(sample.time_ns), n)
+            });
+            (values, times.collect())
         }
     };
     Sample { stack_index: index(stack), attribute_indices, link_index: 0, values, timestamps_unix_nano }

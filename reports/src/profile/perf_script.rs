@@ -12,14 +12,15 @@ use fpprof_analysis::folded::{Origin, marker};
 use fpprof_analysis::profile::{Profile, ProfileFrame, ProfileSample};
 use std::io::{self, Write};
 
-/// Writes the profile, one paragraph per sample. Times are in `CLOCK_MONOTONIC`.
+/// Writes the profile, one paragraph per sample, also of those that an aggregated recording counts together. Times are in
+/// `CLOCK_MONOTONIC`.
 ///
 /// # Errors
 /// If the writer fails.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let frames: Vec<String> = profile.frames.iter().map(|frame| lines(profile, frame)).collect();
-    for sample in &profile.samples {
-        head(profile, sample, out)?;
+    for (sample, weight) in profile.samples.iter().flat_map(each) {
+        head(profile, sample, weight, out)?;
         let stack = row(&profile.stacks, sample.stack);
         for &frame in stack.map_or(&[][..], |stack| &stack.frames) {
             out.write_all(row(&frames, frame).map_or(&[][..], |lines| lines.as_bytes()))?;
@@ -32,7 +33,15 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn head(profile: &Profile, sample: &ProfileSample, out: &mut dyn Write) -> io::Result<()> {
+/// The samples that were counted together, each with its part of the weight: the last has the rest.
+fn each(sample: &ProfileSample) -> impl Iterator<Item = (&ProfileSample, u64)> {
+    let n = sample.samples.max(1);
+    let part = sample.weight / n;
+    (1..=n)
+        .map(move |at| (sample, if at == n { sample.weight.saturating_sub(part.saturating_mul(n - 1)) } else { part }))
+}
+
+fn head(profile: &Profile, sample: &ProfileSample, weight: u64, out: &mut dyn Write) -> io::Result<()> {
     let (Some(thread), Some(event)) = (row(&profile.threads, sample.thread), event_of(profile, sample)) else {
         return Ok(());
     };
@@ -46,7 +55,7 @@ fn head(profile: &Profile, sample: &ProfileSample, out: &mut dyn Write) -> io::R
         sample.cpu,
         time_ns / NS_PER_S,
         time_ns % NS_PER_S / 1000,
-        sample.weight,
+        weight,
         visible(&event.name),
     )
 }
