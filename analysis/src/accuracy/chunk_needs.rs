@@ -35,7 +35,7 @@ fn needs(comm: &str, sizes: &ChunkSizes, around: Around) -> ChunkNeeds {
         let mean_copied_bytes = sizes.mean_copied_at(chunk_bytes);
         let bytes_per_sample = mean_copied_bytes + around.other_bytes_per_sample;
         let minutes = around.duration_s / 60.0;
-        let bytes = bytes_per_sample * sizes.samples as f64;
+        let bytes = bytes_per_sample * sizes.to_copy as f64;
         ChunkPoint {
             chunk_bytes,
             complete: sizes.complete_at(chunk_bytes),

@@ -22,8 +22,11 @@ const COARSE_ABOVE_BYTES: u64 = 256 << 10;
 /// Bytes that stacks need.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ChunkSizes {
-    /// Samples with a user stack.
+    /// Samples with a copied user stack.
     pub samples: u64,
+    /// All samples whose user stack would be copied in a mode that copies each.
+    #[serde(default)]
+    pub to_copy: u64,
     /// Samples that reached their root, by the bytes they needed.
     pub needed_bytes: BTreeMap<u64, u64>,
     /// Samples by the bytes from the stack pointer to the end of the stack, where that is known.
@@ -72,6 +75,7 @@ impl ChunkSizes {
     /// Adds the needs of other stacks.
     pub fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
+        self.to_copy += other.to_copy;
         self.without_depth += other.without_depth;
         merge(&mut self.needed_bytes, &other.needed_bytes);
         merge(&mut self.depth_bytes, &other.depth_bytes);
@@ -129,7 +133,8 @@ impl<'a> ChunkSizeCounter<'a> {
         for (name, sizes) in self.names {
             by_name.entry(comm(name)).or_default().merge(&sizes);
         }
-        let mut all: Vec<_> = by_name.into_iter().map(|(comm, sizes)| NamedChunkSizes { comm, sizes }).collect();
+        let copied = by_name.into_iter().filter(|(_, sizes)| sizes.samples > 0);
+        let mut all: Vec<_> = copied.map(|(comm, sizes)| NamedChunkSizes { comm, sizes }).collect();
         all.sort_by_key(|named| std::cmp::Reverse(named.sizes.samples));
         all
     }
@@ -137,13 +142,20 @@ impl<'a> ChunkSizeCounter<'a> {
 
 impl Collect for ChunkSizeCounter<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
+        let sample = seen.sample;
+        let has_frames = !sample.user_fp.is_empty() || !sample.cfi_frames.is_empty();
         // If the stack was withheld, no chunk size would have copied it.
-        let has_chunk = seen.sample.user_regs.is_some() && !seen.sample.withheld;
-        let Some(stack) = seen.stack(self.strategy).filter(|_| has_chunk) else { return };
+        if sample.withheld || (sample.user_regs.is_none() && !has_frames) {
+            return;
+        }
         let comm = seen.place.process.and_then(|process| self.timeline.last_comm(process));
         let comm = comm.filter(|&comm| !self.timeline.comm(comm).is_empty());
         let name = comm.map_or(Name::Pid(seen.sample.pid), Name::Comm);
-        self.names.entry(name).or_default().add(seen.sample, stack);
+        let sizes = self.names.entry(name).or_default();
+        sizes.to_copy += 1;
+        if let Some(stack) = seen.stack(self.strategy).filter(|_| sample.user_regs.is_some()) {
+            sizes.add(sample, stack);
+        }
     }
 
     fn merge(&mut self, other: Self) {

@@ -39,6 +39,12 @@ impl<'a> Case<'a> {
         self.names.iter().filter(|named| is_judged(named.samples, self.all.samples)).chain(std::iter::once(self.all))
     }
 
+    /// Whether so many of the samples of a judged name have what is judged that it is judged by that, too: not all have a copied
+    /// stack.
+    fn has_enough(&self, named: &Named, n: impl Fn(&Named) -> u64) -> bool {
+        named.name.is_empty() || is_judged(n(named), n(self.all))
+    }
+
     /// The process names that the verdict mentions.
     pub(crate) fn large(&self) -> impl Iterator<Item = &'a Named> {
         let all = self.all.samples;
@@ -56,7 +62,8 @@ impl<'a> Case<'a> {
         let other = self.other.filter(|_| self.doubts.is_empty())?;
         let is_right = |named: &Named| {
             let right = named.compared().saturating_sub(named.worse());
-            is_good(right, named.compared())
+            let has_enough = self.has_enough(named, Named::compared);
+            (!has_enough || is_good(right, named.compared()))
                 && named.ends.get(other).is_some_and(|ends| is_good(ends.complete, ends.samples))
         };
         Some(self.all.compared() > 0 && self.judged().all(is_right))
@@ -67,15 +74,15 @@ impl<'a> Case<'a> {
         if self.all.sizes.samples == 0 || !self.doubts.is_empty() {
             return None;
         }
-        let judged = self.judged().filter(|named| named.sizes.samples > 0);
+        let judged = self.judged().filter(|named| self.has_enough(named, |named| named.sizes.samples));
         judged.map(|named| smallest(&named.sizes, MIN_GOOD)).try_fold(0, |most, size| Some(size?.max(most)))
     }
 
     /// Bytes copied per sample and per minute with chunks of this size.
     pub(crate) fn copied(&self, chunk: u64) -> (f64, f64) {
-        let summary = &self.analysis.summary;
-        let mean = self.all.sizes.mean_copied_at(chunk);
-        (mean, mean * per_minute(summary.n_shown(), summary.shown_duration_s()))
+        let sizes = &self.all.sizes;
+        let mean = sizes.mean_copied_at(chunk);
+        (mean, mean * per_minute(sizes.to_copy, self.analysis.summary.shown_duration_s()))
     }
 
     /// The number of samples lost or dropped, and of all that should have been recorded.
@@ -124,7 +131,9 @@ fn doubts(case: &Case<'_>) -> Vec<String> {
 /// The process name, or all of them, with the smallest share of complete stacks by the reference, if that share is too
 /// small.
 fn ends_early(case: &Case<'_>) -> Option<String> {
-    let judged = case.judged().filter_map(|named| Some((named, named.ends.get(case.reference)?)));
+    let n_ends = |named: &Named| named.ends.get(case.reference).map_or(0, |ends| ends.samples);
+    let judged = case.judged().filter(|named| case.has_enough(named, n_ends));
+    let judged = judged.filter_map(|named| Some((named, named.ends.get(case.reference)?)));
     let (named, ends) = judged
         .filter(|(_, ends)| !is_good(ends.complete, ends.samples))
         .min_by(|(_, a), (_, b)| percent(a.complete, a.samples).total_cmp(&percent(b.complete, b.samples)))?;

@@ -81,6 +81,10 @@ pub(crate) fn names(analysis: &Analysis, detail: &Details) -> (Named, Vec<Named>
         })
         .collect();
     names.sort_by_key(|named| std::cmp::Reverse(named.samples));
+    // Also those of names of which no stack was copied.
+    if let Some((sizes, _)) = &analysis.chunk_sizes {
+        all.sizes.to_copy = sizes.to_copy;
+    }
     (all, names)
 }
 

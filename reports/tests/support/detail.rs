@@ -88,7 +88,7 @@ fn sizes(pairs: &[(u64, u64)], more: u64) -> ChunkSizes {
     let needed: BTreeMap<u64, u64> = pairs.iter().copied().collect();
     let samples = needed.values().sum();
     let depth_bytes = needed.iter().map(|(&bytes, &n)| (bytes + more, n)).collect();
-    ChunkSizes { samples, needed_bytes: needed, depth_bytes, without_depth: 0 }
+    ChunkSizes { samples, to_copy: samples, needed_bytes: needed, depth_bytes, without_depth: 0 }
 }
 
 fn over_time() -> OverTime {
