@@ -27,13 +27,17 @@ pub(crate) fn summarise(recording: &Recording<dyn Input + '_>, totals: &Totals, 
     // The files written by `import` and `verify --recording` have no figure for the bytes handed over.
     let ring_bytes = end.filter(|_| selection.unit() == Unit::Samples).map(|end| end.own_cost.ring_bytes);
     let ring_bytes = ring_bytes.filter(|&bytes| bytes > 0);
+    // Whatever is selected: the cost is that of the first event's interrupts.
+    let of_first = |of: fn(&CpuCounters) -> u64| {
+        all.iter().filter(|cpu| cpu.event == 0).fold(0, |sum: u64, cpu| sum.saturating_add(of(cpu)))
+    };
+    let ticks = Ticks { fired: of_first(|cpu| cpu.fired), skipped: of_first(|cpu| cpu.skipped) };
     let cpus: Vec<CpuCounters> = all.into_iter().filter(|cpu| selection.has(cpu.event)).collect();
     let damage = recording.damage();
     let duration_ns = end_ns(recording).max(totals.last_ns).saturating_sub(meta.start_ns);
     let sideband_lost = end.map(|end| end.sideband_lost).or(checkpoint.map(|checkpoint| checkpoint.sideband_lost));
     let sum = |of: fn(&CpuCounters) -> u64| cpus.iter().fold(0, |sum: u64, cpu| sum.saturating_add(of(cpu)));
     let (recorded, duration_s) = (sum(|cpu| cpu.recorded), seconds(duration_ns));
-    let ticks = Ticks { fired: sum(|cpu| cpu.fired), skipped: sum(|cpu| cpu.skipped) };
     let lost_by_cpu = cpus.iter().map(|cpu| ((cpu.event, cpu.cpu), lost_by_kernel(cpu)));
     Summary {
         fired: sum(|cpu| cpu.fired),

@@ -1,7 +1,8 @@
 mod churn;
 
 use super::{Contents, SpaceMapping, Timeline};
-use fpprof_recording::model::{Cgroup, Comm, Exit, FileIdentity, Fork, Mmap, Sideband};
+use fpprof_recording::compiled::Compiled;
+use fpprof_recording::model::{Cgroup, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};
 use std::sync::Arc;
 
 const READ_EXEC: u32 = 5;
@@ -77,6 +78,25 @@ fn address_reuse_is_by_time() {
     assert_eq!(paths(&timeline, 1, 10), ["a.so"]);
     assert_eq!(paths(&timeline, 1, 19), ["a.so"]);
     assert_eq!(paths(&timeline, 1, 20), ["b.so"]);
+}
+
+/// Check that a process has the compiled code that its parent had, also once it has mapped something itself, but not after an
+/// exec.
+#[test]
+fn compiled_code_is_inherited() {
+    let path = Compiled::PerfMap(1).path();
+    let timeline = Timeline::new([
+        Sideband::Module(ModuleBytes { path, identity: FileIdentity::default(), bytes: Vec::new() }),
+        map(10, 1, 0x1000, 0x1000, "/a"),
+        fork(20, 2, 1),
+        fork(21, 3, 1),
+        map(30, 2, 0x5000, 0x1000, "/b.so"),
+        comm(30, 3, "other", true),
+        map(31, 3, 0x5000, 0x1000, "/b.so"),
+    ]);
+    let compiled_by = timeline.compiled_by();
+    let owner = |pid| compiled_by.get(&timeline.place(pid, pid, 40).space?.log).copied();
+    assert_eq!([1, 2, 3].map(owner), [Some(1), Some(1), None]);
 }
 
 /// Check that a mapping in the middle of an old one leaves both ends of the old one, each with its own file offset.

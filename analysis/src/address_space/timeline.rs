@@ -179,13 +179,29 @@ impl Timeline {
         &self.jit_codes
     }
 
-    /// The processes whose tables or dumps of compiled code are in the recording, by the logs of their spaces.
+    /// The processes whose tables or dumps of compiled code are in the recording, by the logs of the spaces with that code: their
+    /// own, and those forked from them.
     pub(crate) fn compiled_by(&self) -> FxHashMap<u32, u32> {
         let pids = self.embedded.iter().filter_map(|module| Compiled::of_path(&module.path)).map(Compiled::pid);
         let pids: FxHashSet<u32> = pids.collect();
-        let logs =
-            (0..).zip(&self.logs).filter(|(_, log)| pids.contains(&log.pid)).map(|(number, log)| (number, log.pid));
-        logs.collect()
+        if pids.is_empty() {
+            return FxHashMap::default();
+        }
+        let mut owners: FxHashMap<u32, Option<u32>> = FxHashMap::default();
+        for (number, _) in (0..).zip(&self.logs) {
+            let (mut next, mut ancestors) = (Some(number), Vec::new());
+            let mut owner = None;
+            while let Some((number, log)) = next.and_then(|number| Some((number, self.logs.get(number as usize)?))) {
+                owner = owners.get(&number).copied().unwrap_or_else(|| pids.contains(&log.pid).then_some(log.pid));
+                if owner.is_some() || owners.contains_key(&number) {
+                    break;
+                }
+                ancestors.push(number);
+                next = log.base.map(|base| base.log);
+            }
+            owners.extend(ancestors.into_iter().chain([number]).map(|number| (number, owner)));
+        }
+        owners.into_iter().filter_map(|(number, owner)| Some((number, owner?))).collect()
     }
 
     /// Invalid mappings: empty, or beyond the end of the address space. They were left out.

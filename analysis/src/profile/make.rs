@@ -2,7 +2,7 @@
 
 use super::rows::{RowKey, Rows};
 use super::{
-    Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileOrigin, ProfileSample, ProfileStack,
+    Function, Grouping, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileOrigin, ProfileSample, ProfileStack,
     ProfileThread, Weight,
 };
 use crate::address_space::{CgroupIx, CommIx, FileIx, MappedFile};
@@ -56,13 +56,22 @@ pub(crate) fn make(
         });
     }
     let Tables { modules, frames, stacks, threads, .. } = tables;
+    // Without times of samples, the profile begins where the part that it is of begins.
+    let from_ns = selection.filter().time.from_ns.unwrap_or(0);
+    let (skipped_ns, before_ns) = if rows.grouping() == Grouping::Summed { (from_ns, 0) } else { (0, from_ns) };
+    let mut recorded = recorded(meta, start_ns);
+    if recorded.start_unix_ns != 0 {
+        recorded.start_unix_ns = recorded.start_unix_ns.saturating_add(skipped_ns);
+    }
+    let until_last = Duration::from_nanos(last_ns.saturating_sub(start_ns.saturating_add(skipped_ns)));
+    let shown = duration.saturating_add(Duration::from_nanos(before_ns));
     Profile {
-        recorded: recorded(meta, start_ns),
+        recorded,
         strategy: strategy.to_owned(),
         events: events().map(|(_, event)| event_of(event)).collect(),
         unit: selection.unit(),
         grouping: rows.grouping(),
-        duration: duration.max(Duration::from_nanos(last_ns.saturating_sub(start_ns))),
+        duration: if duration.is_zero() { until_last } else { shown },
         modules: modules.values,
         frames: frames.values,
         stacks: stacks.values,

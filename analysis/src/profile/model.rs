@@ -41,7 +41,8 @@ pub struct Profile {
     pub unit: Unit,
     /// Whether its samples have their times.
     pub grouping: Grouping,
-    /// Time from the start of the recording to its end, or to the last selected sample.
+    /// Time from the start of the recording to its end, or to that of the selected range. If samples have no times, the length of
+    /// that range.
     pub duration: Duration,
     /// The files that contain frames.
     pub modules: Vec<ProfileModule>,
@@ -62,7 +63,7 @@ pub struct ProfileOrigin {
     pub recorder: String,
     /// `CLOCK_MONOTONIC` at the start, nanoseconds; for perf.data files, which lack it, at the first sample.
     pub start_ns: u64,
-    /// Nanoseconds since 1970 at the same moment; 0 if not known.
+    /// Nanoseconds since 1970 at the same moment, or, if samples have no times, at the start of the selected range; 0 if not known.
     pub start_unix_ns: u64,
     /// Name of the machine; empty if not known.
     pub host: String,
