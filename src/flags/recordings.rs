@@ -40,13 +40,14 @@ pub(super) fn quality(
     record(&profiler, spec, &both, run, &file, supervisor)?;
     let dwarf: Summary = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
     let lost = [&fp, &dwarf].into_iter().map(lost).fold(0, u64::saturating_add);
-    let fired = fp.fired.saturating_add(dwarf.fired);
+    // Not what fired: that includes the ticks of idle CPUs.
+    let all = fp.recorded.saturating_add(dwarf.recorded).saturating_add(lost);
     let mut quality = FlagsQuality {
         fp_samples: fp.recorded,
         fp_bytes_per_sample: ratio(fp.file_bytes, fp.recorded),
         dwarf_samples: dwarf.recorded,
         dwarf_bytes_per_sample: ratio(dwarf.file_bytes, dwarf.recorded),
-        lost_percent: percent(lost, fired).unwrap_or(0.0),
+        lost_percent: percent(lost, all).unwrap_or(0.0),
         fp_profiler_percent: cpu_percent(&fp),
         dwarf_profiler_percent: cpu_percent(&dwarf),
         ..FlagsQuality::default()

@@ -14,7 +14,7 @@ use super::{instructions, recordings};
 use crate::output::print_message;
 use anyhow::Context as _;
 use fpprof_analysis::flags::{Arm, ArmResult, FlagSet};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -158,8 +158,9 @@ fn build_arm(
 /// Collects sizes, audits, instruction counts and recordings of every arm, unless they are already there.
 fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<()> {
     let manifest = &plan.manifest;
-    let known: HashSet<_> =
-        store.lines::<Fact>(Fact::FILE)?.into_iter().map(|fact| (fact.program, fact.arm, fact.key)).collect();
+    // Of an arm the last one counts: a change may have been taken back.
+    let lines = store.lines::<Fact>(Fact::FILE)?.into_iter();
+    let known: HashMap<_, _> = lines.map(|fact| ((fact.program, fact.arm), fact.key)).collect();
     let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
     let n_arms = programs.iter().map(|program| plan.arms(program).len()).sum();
     let mut progress = Progress::new("audits and recordings", n_arms);
@@ -173,7 +174,7 @@ fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
             key.extend(noted.map(|noted| noted.digest.into()));
             let key = serde_json::Value::from(key).to_string();
             progress.step(&format!("{} {}", program.name, arm.flags));
-            if known.contains(&(program.name.clone(), arm.clone(), key.clone())) {
+            if known.get(&(program.name.clone(), arm.clone())) == Some(&key) {
                 continue;
             }
             let (result, missing) = fact(manifest, program, &arm, &dir, supervisor)?;

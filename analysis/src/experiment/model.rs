@@ -136,7 +136,7 @@ pub enum ExperimentMethod {
 pub struct Run {
     /// Round, from 0. Runs of one round are compared with each other.
     pub repeat: u32,
-    /// Wall time of the command, seconds.
+    /// Wall time of the command and, if it was recorded, of the recorder around it, seconds.
     pub wall_s: f64,
     /// The workload's own metric.
     pub metric: Measured<f64>,

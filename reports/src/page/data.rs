@@ -140,9 +140,9 @@ fn lost(gap: &Gap) -> (u32, f64, f64, u64, Option<&'static str>) {
     (gap.cpu, ms(gap.from_ns), ms(gap.to_ns), gap.lost, gap.cause)
 }
 
-/// The chunk size in bytes of a mode such as `both,65536`.
+/// The chunk size in bytes of a mode such as `both,65536,1/20`.
 fn chunk_bytes(mode: &str) -> Option<u64> {
-    mode.split_once(',')?.1.parse().ok()
+    mode.split(',').nth(1)?.parse().ok()
 }
 
 fn ms(ns: u64) -> f64 {
