@@ -80,7 +80,8 @@ pub enum Note {
     TablesOverLimit(u64),
     /// Number of files not looked at because others of the same user had taken too long.
     FilesTooSlow(u64),
-    /// Number of files not parsed because the request's parser had failed too often on files of their user, or on all.
+    /// Number of files not parsed because the request's parser had taken too long for files of their user, or had failed too
+    /// often on those or on all.
     FilesNotParsed(u64),
     /// Processes created mappings too fast, so some mappings were not recorded. Samples of such processes may precede
     /// the re-reading of their mappings.
@@ -195,8 +196,8 @@ const TABLES_OVER_LIMIT: &str = "processes with JIT code or jitdumps were left o
     together, had too many; record fewer with -p";
 const FILES_TOO_SLOW: &str =
     "times a file was left out, without build id or JIT symbols: the file systems of its user are too slow";
-const FILES_NOT_PARSED: &str = "files were left out, as the process that parses files had failed too often on those of the \
-    same user, or on all";
+const FILES_NOT_PARSED: &str = "files were left out, as the process that parses files had taken too long for those of the \
+    same user, or had failed too often on those or on all";
 const MAPPINGS_UNKNOWN: &str = "of their samples came before their mappings were read from /proc again: names and \
     callers may be missing there";
 const STATISTICS_REFUSED: &str = "BPF run time was not measured (--stats): that needs CAP_SYS_ADMIN";

@@ -43,6 +43,9 @@ const SECONDS_A_FAILURE_OF_USER: u64 = 30;
 /// The budget of all users together, which limits how often the processes are restarted.
 const FAILURES: u64 = 16;
 const SECONDS_A_FAILURE: u64 = 4;
+/// CPU time for parsing the files of one user: so much at once, and then one part in [`TIME_PART`] of the time.
+const TIME_AT_ONCE_NS: u64 = 30_000_000_000;
+const TIME_PART: u64 = 10;
 /// How long a process without a task may stay: each takes some MB, and starting it some ms.
 const IDLE: Duration = Duration::from_secs(10);
 /// Maximum memory of a process: a file, the results, and the program itself.
@@ -94,12 +97,22 @@ struct Slot {
     pid: AtomicU32,
 }
 
-/// Limits the retries for files that make the processes fail, so that one user's files cannot use up the budget of
-/// others.
+/// What parsing a file gave.
+struct Outcome {
+    parsed: Option<ParsedFile>,
+    /// CPU time that it took.
+    took: Duration,
+    /// Total CPU time of the process, if it had to be ended.
+    ended: Duration,
+}
+
+/// Limits the retries for files that make the processes fail, and the time for each user's files, so that one user's files
+/// cannot use up what is there for others.
 #[derive(Debug)]
 pub(super) struct Patience {
     of_user: Credit,
     of_all: Credit,
+    time: Credit,
 }
 
 impl Default for Patience {
@@ -107,6 +120,7 @@ impl Default for Patience {
         Self {
             of_user: Credit::new(FAILURES_OF_USER * FAILURE_NS, SECONDS_A_FAILURE_OF_USER),
             of_all: Credit::new(FAILURES * FAILURE_NS, SECONDS_A_FAILURE),
+            time: Credit::new(TIME_AT_ONCE_NS, TIME_PART),
         }
     }
 }
@@ -115,7 +129,13 @@ impl Patience {
     /// Whether a file of this user may be parsed.
     pub(super) fn allows(&mut self, user: u32, now_ns: u64) -> bool {
         self.of_user.forget(now_ns);
-        self.of_user.has(user, now_ns) && self.of_all.has(ALL, now_ns)
+        self.time.forget(now_ns);
+        self.of_user.has(user, now_ns) && self.of_all.has(ALL, now_ns) && self.time.has(user, now_ns)
+    }
+
+    /// Charges the CPU time that a file of this user took.
+    pub(super) fn took(&mut self, user: u32, now_ns: u64, time: Duration) {
+        self.time.spend(user, now_ns, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Records that a process failed on a file of this user.
@@ -191,7 +211,8 @@ impl FileParser for ConfinedParser {
             self.n_left_out.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let (parsed, ended) = slot.parse(file, task);
+        let Outcome { parsed, took, ended } = slot.parse(file, task);
+        patience().took(user, now_ns(), took);
         if parsed.is_none() {
             self.n_failed.fetch_add(1, Ordering::Relaxed);
             patience().failed(user, now_ns());
@@ -240,17 +261,20 @@ impl Slot {
         Ok(Self { running: Mutex::new(Some(process)), limit, used_ns: AtomicU64::new(now_ns()), pid })
     }
 
-    /// The result of parsing, and the CPU time of a process that had to be ended.
-    fn parse(&self, file: &File, task: ParseTask) -> (Option<ParsedFile>, Duration) {
+    fn parse(&self, file: &File, task: ParseTask) -> Outcome {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.used_ns.store(now_ns(), Ordering::Relaxed);
         if running.is_none() {
             *running = Process::start(self.limit).ok();
             self.pid.store(running.as_ref().map_or(0, |process| process.child.id()), Ordering::Relaxed);
         }
+        let pid = running.as_ref().map(|process| process.child.id());
+        let time = || pid.map_or(Duration::ZERO, cpu_time);
+        let before = time();
         let parsed = running.as_ref().and_then(|process| process.parse(file, task).ok());
-        let cpu_time = if parsed.is_none() { self.end(&mut running) } else { Duration::ZERO };
-        (parsed, cpu_time)
+        let took = time().saturating_sub(before);
+        let ended = if parsed.is_none() { self.end(&mut running) } else { Duration::ZERO };
+        Outcome { parsed, took, ended }
     }
 
     /// Ends the process; returns its CPU time.

@@ -12,6 +12,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn bytes_of(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
@@ -72,6 +73,17 @@ fn failing_files_are_left_out_for_a_while() {
     assert!(!patience.allows(0, 5), "nobody's are parsed any more");
     assert!(patience.allows(0, 5 + 5 * SECOND_NS) && !patience.allows(1000, 5 + 5 * SECOND_NS));
     assert!(patience.allows(1000, 5 + 31 * SECOND_NS), "for ever it is not");
+}
+
+/// Check that a user's files are left out for a while when they have taken more time than there is.
+#[test]
+fn slow_files_are_left_out_for_a_while() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let mut patience = Patience::default();
+    patience.took(1000, 0, Duration::from_secs(31));
+    // One second too much, of which there is one in ten.
+    let allowed = [(1000, 9), (0, 9), (1000, 10)].map(|(user, now_s)| patience.allows(user, now_s * SECOND_NS));
+    assert_eq!(allowed, [false, true, true]);
 }
 
 /// Check that with fewer owners, the files of others are not read, and those of the kernel always are.

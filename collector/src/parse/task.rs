@@ -109,7 +109,7 @@ pub trait FileParser: std::fmt::Debug + Send + Sync {
         0
     }
 
-    /// How many files it refused to start on because it had failed too often.
+    /// How many files it refused to start on because it had failed too often, or taken too long for those of their user.
     fn n_left_out(&self) -> u64 {
         0
     }

@@ -4,8 +4,6 @@ use super::table::{GRANULE, MAX_FILES, RuleTable};
 use crate::bpf::types::{cfi_miss, code_file};
 use crate::parse::{FileParser, Found, ParseTask, RuleRange};
 use crate::proc::{BlockingCalls, Place, open_mapped};
-use crate::share::Credit;
-use crate::sys::{monotonic_ns, thread_cpu_ns};
 use crate::vdso;
 use fpprof_recording::model::{FileIdentity, Mmap, Sample};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
@@ -33,9 +31,6 @@ const BLOCK_BYTES: u64 = 64 << 10;
 const MAX_PARTS: usize = 64;
 /// How long the parts of one file are parsed before it is the turn of others: what is left is missed again.
 const LONGEST_LOAD: Duration = Duration::from_secs(1);
-/// CPU time for the files of one user's processes: so much at once, and then one part in [`SHARE`] of the time.
-const AT_ONCE_NS: u64 = 30_000_000_000;
-const SHARE: u64 = 10;
 /// How long a file without rules is left alone at first, and at most; the time doubles each time.
 const FIRST_REFUSAL: Duration = Duration::from_millis(50);
 const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
@@ -128,7 +123,6 @@ impl RuleLoader {
             blocks: FxHashMap::default(),
             refused: FxHashMap::default(),
             calls: BlockingCalls::default(),
-            credit: Credit::new(AT_ONCE_NS, SHARE),
             is_over: Arc::clone(&is_over),
             finds_rules: Arc::clone(&finds_rules),
             reloads: Reloads { since: Instant::now(), n: 0 },
@@ -204,7 +198,6 @@ struct Loader {
     /// ended, or the file has no rules.
     refused: FxHashMap<(FileKey, u32), Refused>,
     calls: BlockingCalls,
-    credit: Credit,
     is_over: Arc<AtomicBool>,
     finds_rules: Arc<AtomicBool>,
     reloads: Reloads,
@@ -278,40 +271,20 @@ impl Loader {
         false
     }
 
-    /// `None` if the file gives no rules, or if its user has no time left.
+    /// `None` if the file gives no rules.
     fn load(&mut self, key: FileKey, missed: &Missed, offsets: &[u64]) -> Option<()> {
         let all = self.parts(key, offsets);
         if all.is_empty() {
             return Some(());
         }
         let (file, user) = self.open(key, missed)?;
-        let now_ns = monotonic_ns();
-        if !self.credit.has(user, now_ns) {
-            return None;
-        }
-        let before_ns = self.spent_ns();
-        let loaded = self.load_parts(key, &file, user, &all);
-        // The parser may have parsed for others meanwhile.
-        let most_ns = monotonic_ns().saturating_sub(now_ns);
-        self.credit.forget(now_ns);
-        self.credit.spend(user, now_ns, self.spent_ns().saturating_sub(before_ns).min(most_ns));
-        loaded
-    }
-
-    /// CPU time of this thread and of the parser.
-    fn spent_ns(&self) -> u64 {
-        let parser_ns = u64::try_from(self.parser.cpu_time().as_nanos()).unwrap_or(u64::MAX);
-        thread_cpu_ns().saturating_add(parser_ns)
-    }
-
-    fn load_parts(&mut self, key: FileKey, file: &File, user: u32, all: &[Range<u64>]) -> Option<()> {
         let begun = Instant::now();
         for parts in all.chunks(MAX_PARTS) {
             if begun.elapsed() > LONGEST_LOAD || self.is_over.load(Ordering::Relaxed) {
                 break;
             }
             let task = ParseTask::Rules { parts: parts.to_vec() };
-            let parsed = self.parser.parse(file, user, task).filter(|parsed| parsed.found == Found::Bytes)?;
+            let parsed = self.parser.parse(&file, user, task).filter(|parsed| parsed.found == Found::Bytes)?;
             let ranges: Vec<RuleRange> = RuleRange::decode(&parsed.bytes).collect();
             let rules: FxHashSet<u64> = ranges.iter().map(|range| range.rule).collect();
             if self.table.is_full_for(rules.len()) {

@@ -43,7 +43,6 @@ fn loader(parser: &Arc<Parser>) -> Loader {
         blocks: FxHashMap::default(),
         refused: FxHashMap::default(),
         calls: BlockingCalls::default(),
-        credit: Credit::new(AT_ONCE_NS, SHARE),
         is_over: Arc::default(),
         finds_rules: Arc::default(),
         reloads: Reloads { since: Instant::now(), n: 0 },
