@@ -28,9 +28,7 @@ pub(crate) fn describe_sampled(reader: &mut impl FollowsSamples) {
         describe_due(reader, due);
     }
     let AtSample { sample, sharing, resync, .. } = reader.at_sample();
-    // If there is no time for them now, they are found at a later sample.
-    let may_ask = sharing.may_be_found(sample.pid) && resync.has_credit(sample.pid);
-    let found = if may_ask { sharing.found(sample.pid) } else { None };
+    let found = sharing.found(sample.pid, || resync.has_credit(sample.pid));
     let sharers = found.map(|pids| pids.map(|pid| Due::sampled(pid, sample)));
     sharers.into_iter().flatten().for_each(|due| describe_due(reader, due));
     let AtSample { sample, groups, .. } = reader.at_sample();

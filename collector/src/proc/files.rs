@@ -95,8 +95,8 @@ fn shown_identity(handle: &File, pid: &str) -> Option<(u32, u32, u64)> {
     device.map(|(major, minor)| (major, minor, inode))
 }
 
-/// Whether `/proc/PID/maps` shows a mapping of this file: for files whose path in `map_files` leads to another device, like
-/// those of overlayfs before Linux 6.8, and for kernels whose `fdinfo` shows no inode.
+/// Whether `/proc/PID/maps` shows a mapping of this file: for file systems whose mappings show another device than stat(2) and
+/// the mount do, and for kernels before 5.14, whose `fdinfo` shows no inode. What is mapped may change between the two looks.
 fn is_shown(pid: u32, range: Range<u64>, identity: &FileIdentity) -> bool {
     let mut text = Vec::new();
     let read =

@@ -123,6 +123,7 @@ impl RuleLoader {
             blocks: FxHashMap::default(),
             refused: FxHashMap::default(),
             calls: BlockingCalls::default(),
+            longest_load: LONGEST_LOAD,
             is_over: Arc::clone(&is_over),
             finds_rules: Arc::clone(&finds_rules),
             reloads: Reloads { since: Instant::now(), n: 0 },
@@ -198,6 +199,8 @@ struct Loader {
     /// ended, or the file has no rules.
     refused: FxHashMap<(FileKey, u32), Refused>,
     calls: BlockingCalls,
+    /// See [`LONGEST_LOAD`].
+    longest_load: Duration,
     is_over: Arc<AtomicBool>,
     finds_rules: Arc<AtomicBool>,
     reloads: Reloads,
@@ -280,7 +283,7 @@ impl Loader {
         let (file, user) = self.open(key, missed)?;
         let begun = Instant::now();
         for parts in all.chunks(MAX_PARTS) {
-            if begun.elapsed() > LONGEST_LOAD || self.is_over.load(Ordering::Relaxed) {
+            if begun.elapsed() > self.longest_load || self.is_over.load(Ordering::Relaxed) {
                 break;
             }
             let task = ParseTask::Rules { parts: parts.to_vec() };

@@ -66,24 +66,27 @@ impl Sharing {
         others.map(|&pid| Sideband::Mmap(Mmap { pid, tid: pid, ..mmap.clone() })).collect()
     }
 
-    /// Whether [`Self::found`] would ask the kernel about a process.
-    pub(crate) fn may_be_found(&self, pid: u32) -> bool {
-        if !self.seen.contains(&pid) {
-            return true;
-        }
-        let has_mapped = |pid, since_ns| self.last_mapped_ns.get(&pid).is_some_and(|&last_ns| last_ns > since_ns);
-        let unasked = self.unasked.get(&pid);
-        unasked.is_some_and(|&(parent, since_ns)| has_mapped(pid, since_ns) || has_mapped(parent, since_ns))
-    }
-
     /// Call it when a process is sampled: returns the process and its parent if they turn out to share memory. What
     /// either has mapped since the fork is not known for the other; mappings from now on are copied.
-    pub(crate) fn found(&mut self, pid: u32) -> Option<[u32; 2]> {
-        if !self.may_be_found(pid) {
+    ///
+    /// If the kernel has to be asked, but `has_time` says that there is none for that, it is asked at a later sample.
+    pub(crate) fn found(&mut self, pid: u32, has_time: impl FnOnce() -> bool) -> Option<[u32; 2]> {
+        let known_parent = if self.seen.contains(&pid) {
+            let &(parent, since_ns) = self.unasked.get(&pid)?;
+            let has_mapped = |pid| self.last_mapped_ns.get(&pid).is_some_and(|&last_ns| last_ns > since_ns);
+            if !has_mapped(pid) && !has_mapped(parent) {
+                return None;
+            }
+            Some(parent)
+        } else {
+            None
+        };
+        if !has_time() {
             return None;
         }
-        let parent = if self.seen.insert(pid) { parent_of(pid)? } else { self.unasked.get(&pid)?.0 };
+        self.seen.insert(pid);
         self.unasked.remove(&pid);
+        let parent = known_parent.or_else(|| parent_of(pid))?;
         if !share_memory(pid, parent) {
             return None;
         }

@@ -43,6 +43,7 @@ fn loader(parser: &Arc<Parser>) -> Loader {
         blocks: FxHashMap::default(),
         refused: FxHashMap::default(),
         calls: BlockingCalls::default(),
+        longest_load: Duration::MAX,
         is_over: Arc::default(),
         finds_rules: Arc::default(),
         reloads: Reloads { since: Instant::now(), n: 0 },
