@@ -8,7 +8,7 @@ use super::interval::{Counting, Interval, IntervalWriter, Options};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
 use super::server::{self, Order, drop_capabilities};
-use super::session::{Ended, Pause, Printed, Session, notify, print_once};
+use super::session::{Pause, Printed, Session, notify, print_once};
 use super::spool::Spool;
 use super::store::{ClockWatch, Size, Store, own_dir};
 use crate::debuginfod::{Background, Servers};
@@ -21,8 +21,8 @@ use fpprof_collector::{Request, keep_little_freed_memory};
 use fpprof_reports::profile::request;
 use sd_notify::NotifyState;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How often systemd's watchdog is notified.
@@ -50,7 +50,7 @@ struct Agent<'a> {
     orders: Receiver<Order>,
     order: Sender<Order>,
     printed: Printed,
-    ended: Ended,
+    pause: Pause,
     last: Option<Last>,
     clock: ClockWatch,
     /// See [`Request::small_rule_table`].
@@ -178,6 +178,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     let settings = Settings::new(config, None, &metrics)?;
     server::start(&settings.config.http, Arc::clone(&metrics), order.clone())?;
     let pusher = Pusher::start(Arc::clone(&metrics))?;
+    let pause = Pause::new(&metrics);
     let mut agent = Agent {
         path,
         pusher,
@@ -189,7 +190,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         orders,
         order,
         printed: Printed::default(),
-        ended: Ended::default(),
+        pause,
         last: None,
         clock: ClockWatch::default(),
         small_rule_table: true,
@@ -256,7 +257,7 @@ impl Agent<'_> {
         };
         let now = Instant::now();
         interval.ended = Some(now);
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
+        self.pause.begin(now);
         match (session.end(), next) {
             (Ok(feed), _) => self.last = feed.take().map(|part| Last { part, interval, counting }),
             // It was to end anyway, by a stop or another reload. The settings that failed are not needed any more.
@@ -277,8 +278,7 @@ impl Agent<'_> {
     fn start(&mut self) -> anyhow::Result<Running> {
         let effort = self.governor.effort();
         let request = Request { small_rule_table: self.small_rule_table, ..self.settings.request.clone() };
-        let pause = Pause { ended: Arc::clone(&self.ended), metrics: Arc::clone(&self.metrics) };
-        let session = Session::start(&request, effort, self.order.clone(), &self.printed, pause);
+        let session = Session::start(&request, effort, self.order.clone(), &self.printed, self.pause.clone());
         let interval = self.begin();
         self.close_last();
         let session = session?;

@@ -33,20 +33,28 @@ pub(super) struct Session {
 /// Messages that were printed: each choice of the recorder is printed once, however often recording restarts.
 pub(super) type Printed = Arc<Mutex<BTreeSet<String>>>;
 
-/// When sampling ended, until it begins again.
-pub(super) type Ended = Arc<Mutex<Option<Instant>>>;
-
 /// Counts the time between two recordings.
+#[derive(Clone)]
 pub(super) struct Pause {
-    pub(super) ended: Ended,
-    pub(super) metrics: Arc<Metrics>,
+    /// When sampling ended, until it begins again.
+    since: Arc<Mutex<Option<Instant>>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Pause {
-    /// Sampling began this long ago.
+    pub(super) fn new(metrics: &Arc<Metrics>) -> Self {
+        Self { since: Arc::default(), metrics: Arc::clone(metrics) }
+    }
+
+    /// Sampling ended at this time. A recording that fails before it samples does not end the pause.
+    pub(super) fn begin(&self, now: Instant) {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
+    }
+
+    /// Sampling began again, this long ago.
     fn end(&self, sampled: Duration) {
-        if let Some(ended) = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            self.metrics.add_not_sampled(ended.elapsed().saturating_sub(sampled));
+        if let Some(since) = self.since.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.metrics.add_not_sampled(since.elapsed().saturating_sub(sampled));
         }
     }
 }
