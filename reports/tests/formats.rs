@@ -88,6 +88,24 @@ fn opentelemetry_has_every_sample() {
     assert_eq!(samples.collect::<Vec<_>>(), expected);
 }
 
+/// Check that equal samples, which an aggregated recording counts together, each count in the formats with a line or a time for
+/// each, and that none of their weight is lost.
+#[test]
+fn equal_samples_each_count() {
+    let mut profile = timed::profile("nbdkit");
+    let first = &mut profile.samples[0];
+    (first.samples, first.weight) = (3, 1_000_001);
+    let n_samples: u64 = profile.samples.iter().map(|sample| sample.samples).sum();
+    let weight: u64 = profile.samples.iter().map(|sample| sample.weight).sum();
+    let script = String::from_utf8(written(|out| perf_script::write(&profile, out))).unwrap();
+    let heads = script.lines().filter(|line| !line.is_empty() && !line.starts_with('\t'));
+    let weights: Vec<u64> = heads.map(|head| head.split_whitespace().rev().nth(1).unwrap().parse().unwrap()).collect();
+    assert_eq!((weights.len() as u64, weights.iter().sum::<u64>()), (n_samples, weight));
+    let data = ProfilesData::decode(written(|out| otlp::write(&profile, out)).as_slice()).unwrap();
+    let samples = &data.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    assert_eq!(samples.iter().map(|sample| sample.timestamps_unix_nano.len() as u64).sum::<u64>(), n_samples);
+}
+
 /// Check that requests to a collector respect the maximum size and have all samples, summed over threads with the same
 /// name, and that their ids are reproducible and unique.
 #[test]
