@@ -8,13 +8,14 @@ use crate::exit::{DONE, FAILED, Usage};
 use crate::output::private_directory;
 use crate::values;
 use anyhow::Context as _;
+use fpprof_collector::StopFlag;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Run a command under several modes and compare their cost and their stacks
 ///
 /// Runs every mode once per round, in random order. Writes a directory with results.json, report.md, report.html, flame
-/// graphs, and the command's output.
+/// graphs, and the command's output. If interrupted, it writes the report of the runs until then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Modes: none (no profiler), none-again (the same again: any difference is noise), fp,
 dwarf:BYTES, both:BYTES; with perf: perf:fp, perf:dwarf:BYTES.
@@ -79,13 +80,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         metric_name: args.metric_name.clone(),
         lower_is_better: args.lower_is_better,
     };
-    let experiment = experiment::run(&config, &plan)?;
+    let stop = StopFlag::on_signals().context("cannot handle signals")?;
+    let experiment = experiment::run(&config, &plan, stop)?;
     publish::write(&experiment, &args.output)?;
     if !args.keep {
         fs::remove_dir_all(args.output.join("recordings")).context("removing the directory of recordings")?;
     }
     let all_ran = experiment.rows.iter().all(|row| !row.runs.is_empty());
-    Ok(if all_ran { DONE } else { FAILED })
+    Ok(if all_ran && stop.signal().is_none() { DONE } else { FAILED })
 }
 
 fn checked_modes(args: &Args) -> anyhow::Result<Vec<Mode>> {

@@ -2,13 +2,16 @@
 
 use super::config::RunConfig;
 use super::mode::{Mode, PerfMode};
-use super::run;
+use super::recorded::Recorded;
+use super::run::{self, Ran};
 use super::{environment, order};
 use crate::output::print_message;
+use crate::values;
 use fpprof_analysis::experiment::{
     BetterWhen, Experiment, ExperimentEnvironment, ExperimentMethod, ExperimentRow, Metric, Run, SCHEMA, Tool,
 };
-use fpprof_recording::model::CaptureMode;
+use fpprof_collector::StopFlag;
+use fpprof_recording::model::{CaptureMode, Collector};
 use std::process::Command;
 
 /// The modes, the number of repeats, and the seed of the order.
@@ -21,40 +24,59 @@ pub(crate) struct Plan {
     pub(crate) lower_is_better: bool,
 }
 
-/// Runs every mode; a failed run is noted and the others continue.
+/// Runs every mode, until `stop` is set; a failed run is noted and the others continue.
 ///
 /// # Errors
 /// If no run succeeded.
-pub(crate) fn run(config: &RunConfig, plan: &Plan) -> anyhow::Result<Experiment> {
+pub(crate) fn run(config: &RunConfig, plan: &Plan, stop: &StopFlag) -> anyhow::Result<Experiment> {
     let mut notes = Vec::new();
     let modes = available(&plan.modes, &mut notes);
+    // It has the date, which is that of the beginning.
+    let environment = environment(config, &modes);
     let mut runs: Vec<Vec<Run>> = modes.iter().map(|_| Vec::new()).collect();
-    let mut ran = Vec::new();
-    let all = u64::from(plan.repeats) * modes.len() as u64;
-    for repeat in 0..plan.repeats {
-        for index in order::shuffled(modes.len(), plan.seed, u64::from(repeat)) {
-            let (Some(&mode), Some(runs)) = (modes.get(index), runs.get_mut(index)) else { continue };
-            ran.push(mode.to_string());
-            print_message(&format!("[{}/{all}] {mode}", ran.len()));
-            match run::run(config, mode, repeat) {
-                Ok(run) => runs.push(run),
-                Err(error) => {
-                    let note = format!("{mode}, round {}: failed: {error:#}", repeat + 1);
-                    print_message(&note);
-                    notes.push(note);
+    let (mut ran, mut event, mut has_own) = (Vec::new(), None, false);
+    let rounds = (0..plan.repeats).map(|repeat| (repeat, order::shuffled(modes.len(), plan.seed, u64::from(repeat))));
+    let order: Vec<(u32, usize)> =
+        rounds.flat_map(|(repeat, round)| round.into_iter().map(move |n| (repeat, n))).collect();
+    for &(repeat, index) in &order {
+        let (Some(&mode), Some(runs)) = (modes.get(index), runs.get_mut(index)) else { continue };
+        let n = ran.len() + 1;
+        print_message(&format!("[{n}/{}] {mode}", order.len()));
+        let done = run::run(config, mode, repeat, stop);
+        if stop.signal().is_some() {
+            notes.push(format!("interrupted in run {n} of {}, which does not count", order.len()));
+            break;
+        }
+        ran.push(mode.to_string());
+        let note = match done {
+            Ok(Ran { run, recorded }) => {
+                runs.push(run);
+                let note = recorded.as_ref().and_then(|recorded| fallback(mode, recorded));
+                if let Some(recorded) = recorded {
+                    // fpprof's own, if there is one: perf may name or choose another.
+                    let is_own = matches!(mode, Mode::Fpprof(_));
+                    if event.is_none() || (is_own && !std::mem::replace(&mut has_own, true)) {
+                        event = Some(recorded.event);
+                    }
                 }
+                note
             }
+            Err(error) => Some(format!("{mode}, round {}: failed: {error:#}", repeat + 1)),
+        };
+        if let Some(note) = note.filter(|note| !notes.contains(note)) {
+            print_message(&note);
+            notes.push(note);
         }
     }
     anyhow::ensure!(runs.iter().any(|runs| !runs.is_empty()), "all runs failed; see {}", config.dir.display());
-    let rows = modes.iter().zip(runs).map(|(&mode, runs)| row(mode, runs)).collect();
+    let rows: Vec<ExperimentRow> = modes.iter().zip(runs).map(|(&mode, runs)| row(mode, runs)).collect();
     let mut experiment = Experiment {
         schema: SCHEMA,
-        environment: environment(config, &modes),
+        environment,
         command: config.command.clone(),
         rate: format!("{} Hz", config.freq),
-        event: fpprof_collector::sampling_event()?.to_owned(),
-        repeats: plan.repeats,
+        event: event.unwrap_or_else(|| "unknown".to_owned()),
+        repeats: rows.iter().flat_map(|row| &row.runs).map(|run| run.repeat + 1).max().unwrap_or(0),
         order: ran,
         metric: metric(config, plan),
         rows,
@@ -62,6 +84,16 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan) -> anyhow::Result<Experiment>
     };
     experiment.complete();
     Ok(experiment)
+}
+
+/// What fpprof did instead of what the mode says, as this user or kernel does not allow that.
+fn fallback(mode: Mode, recorded: &Recorded) -> Option<String> {
+    let Mode::Fpprof(asked) = mode else { return None };
+    let other_mode = (asked != recorded.mode).then(|| format!(" as {}", values::mode_name(recorded.mode)));
+    let other_collector =
+        (recorded.collector != Collector::Ebpf).then(|| " with perf events instead of eBPF".to_owned());
+    let other: String = other_mode.into_iter().chain(other_collector).collect();
+    (!other.is_empty()).then(|| format!("{mode} was recorded{other}; `fpprof doctor` says why"))
 }
 
 /// The modes whose tool is installed.

@@ -10,5 +10,6 @@ mod ours;
 mod perf;
 mod perf_script;
 pub(crate) mod publish;
+mod recorded;
 pub(crate) mod run;
 mod watch;

@@ -1,6 +1,7 @@
 //! The figures of a run from its fpprof recording.
 
 use super::config::RunConfig;
+use super::recorded::Recorded;
 use super::watch::Watched;
 use crate::cmd::flamegraph::draw;
 use crate::output;
@@ -27,7 +28,7 @@ pub(crate) fn fill(
     name: &str,
     watched: &Watched,
     run: &mut Run,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Recorded> {
     let shows_both = run.repeat == 0 && matches!(mode, CaptureMode::Both { .. });
     let analysis = Source::here(recording).analyse_for(&[], |options| options.page = shows_both)?;
     if shows_both {
@@ -59,7 +60,7 @@ pub(crate) fn fill(
         Right { compared: pair.samples, right: pair.samples.saturating_sub(worse) }
     });
     run.frame_pointers = Measured::or_missing(right, "needs both kinds of stack in the same samples");
-    Ok(())
+    Recorded::read(recording)
 }
 
 /// The strategies by which a mode is judged, the main one first.

@@ -2,6 +2,7 @@
 
 use super::mode::{PerfMode, perf_strategy};
 use super::perf_script::{self, Outermost};
+use super::recorded::Recorded;
 use super::watch::Watched;
 use crate::output::private_file;
 use crate::recordings::Source;
@@ -18,9 +19,10 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If the file cannot be read or perf cannot unwind it.
-pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mut Run) -> anyhow::Result<()> {
+pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mut Run) -> anyhow::Result<Recorded> {
     let converted = recording.with_extension("fpprof");
     let imported = import(recording, &converted)?;
+    let recorded = Recorded::read(&converted)?;
     let bytes = fs::metadata(recording).with_context(|| format!("reading {}", recording.display()))?.len();
     run.bytes = Measured::Value(bytes);
     // The sum of recorded and lost would be a balance that cannot fail.
@@ -36,9 +38,10 @@ pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mu
     run.bpf_ns_per_sample = Measured::missing("perf samples without a BPF program");
     run.attributed = Measured::missing("perf does not say what it costs");
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
-    run.stacks = Measured::Value(vec![judged(mode, recording, &converted)?]);
+    run.stacks = Measured::Value(vec![judged(mode, recording, &converted, &recorded.names)?]);
     run.frame_pointers = Measured::missing("needs both kinds of stack in the same samples");
-    fs::remove_file(&converted).with_context(|| format!("removing {}", converted.display()))
+    fs::remove_file(&converted).with_context(|| format!("removing {}", converted.display()))?;
+    Ok(recorded)
 }
 
 fn import(perf_file: &Path, converted: &Path) -> anyhow::Result<Imported> {
@@ -49,13 +52,13 @@ fn import(perf_file: &Path, converted: &Path) -> anyhow::Result<Imported> {
 
 /// Judges the stacks of a perf recording. Frame-pointer chains are in the file as the kernel walked them; copied stacks
 /// are unwound by perf itself.
-fn judged(mode: PerfMode, perf_file: &Path, converted: &Path) -> anyhow::Result<Stacks> {
+fn judged(mode: PerfMode, perf_file: &Path, converted: &Path, names: &HashMap<u32, String>) -> anyhow::Result<Stacks> {
     let strategy = perf_strategy(mode).to_owned();
     let (processes, unwound_by) = match mode {
         PerfMode::Fp => (chains(converted)?, None),
         PerfMode::Dwarf(_) => {
             let mut judges = Judges::default();
-            (perf_script::stack_ends(perf_file, |frame| judges.is_root(frame))?, Some("perf script".to_owned()))
+            (perf_script::stack_ends(perf_file, names, |frame| judges.is_root(frame))?, Some("perf script".to_owned()))
         }
     };
     let flame_graph = Measured::missing("fpprof draws its own recordings only");

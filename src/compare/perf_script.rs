@@ -22,12 +22,14 @@ const NO_USER_FRAME: &str = "no_user_frame";
 /// Start of the upper half of the address space, the kernel's on x86-64.
 const KERNEL_START: u64 = 1 << 63;
 
-/// Lets perf unwind a file, and counts by process name the stacks whose outermost frame satisfies `is_root`.
+/// Lets perf unwind a file, and counts by process name the stacks whose outermost frame satisfies `is_root`. perf prints names of
+/// threads: `names` has those of processes.
 ///
 /// # Errors
 /// If perf cannot be run or fails.
 pub(crate) fn stack_ends(
     perf_data: &Path,
+    names: &HashMap<u32, String>,
     mut is_root: impl FnMut(&Outermost) -> bool,
 ) -> anyhow::Result<BTreeMap<String, StackEnds>> {
     let mut command = Command::new("perf");
@@ -35,7 +37,7 @@ pub(crate) fn stack_ends(
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().context("cannot start perf script")?;
     let out = child.stdout.take().context("perf's output")?;
-    let stacks = read(BufReader::new(out))?;
+    let stacks = read(BufReader::new(out), names)?;
     let status = child.wait().context("waiting for perf script")?;
     anyhow::ensure!(status.success(), "perf script ended with {status}");
     Ok(judge(&stacks, &mut is_root))
@@ -44,7 +46,7 @@ pub(crate) fn stack_ends(
 /// Samples by process name and outermost user frame.
 type Outer = HashMap<(String, Option<Outermost>), u64>;
 
-fn read(mut input: impl BufRead) -> anyhow::Result<Outer> {
+fn read(mut input: impl BufRead, names: &HashMap<u32, String>) -> anyhow::Result<Outer> {
     let mut stacks = Outer::new();
     let mut current: Option<(String, Option<Outermost>)> = None;
     let mut line = Vec::new();
@@ -59,7 +61,7 @@ fn read(mut input: impl BufRead) -> anyhow::Result<Outer> {
         } else if let Some((_, outermost)) = &mut current {
             *outermost = frame(&text).or(outermost.take());
         } else {
-            current = comm(&text).map(|comm| (comm, None));
+            current = process(&text, names).map(|name| (name, None));
         }
         if n == 0 {
             return Ok(stacks);
@@ -67,11 +69,12 @@ fn read(mut input: impl BufRead) -> anyhow::Result<Outer> {
     }
 }
 
-/// The comm of a line `COMM PID/TID TIME:`; the comm itself may contain spaces.
-fn comm(line: &str) -> Option<String> {
+/// The name of the process of a line `COMM PID/TID TIME:`: the thread's if it is not known. The comm itself may contain spaces.
+fn process(line: &str, names: &HashMap<u32, String>) -> Option<String> {
     let (rest, _time) = line.trim().rsplit_once(char::is_whitespace)?;
-    let (comm, _ids) = rest.trim_end().rsplit_once(char::is_whitespace)?;
-    Some(comm.trim().to_owned())
+    let (comm, ids) = rest.trim_end().rsplit_once(char::is_whitespace)?;
+    let pid = ids.split_once('/').and_then(|(pid, _)| pid.parse().ok());
+    Some(pid.and_then(|pid: u32| names.get(&pid)).map_or_else(|| comm.trim().to_owned(), String::clone))
 }
 
 /// Parses `OFFSET SYMBOL (FILE)`: perf prints user addresses as offsets in their file; `None` for a kernel frame.
@@ -106,7 +109,7 @@ my prog 16290/16290  1702.611508:
 	           20ca3 mmap64 (/usr/lib/ld.so)
 	           1ab77 _start (/usr/lib/ld.so)
 
-my prog 16290/16291  1702.612504: 
+my thread 16290/16291  1702.612504: 
 	           9810d _int_malloc (/usr/lib/libc.so.6)
 
 fio 1/1  1702.7: 
@@ -116,7 +119,8 @@ fio 1/1  1702.7:
     /// Check that the outermost user frame decides, and that samples without one are counted separately.
     #[test]
     fn the_outermost_user_frame_decides() {
-        let stacks = read(PRINTED.as_bytes()).unwrap();
+        let names = HashMap::from([(16290, "my prog".to_owned())]);
+        let stacks = read(PRINTED.as_bytes(), &names).unwrap();
         let ends = judge(&stacks, &mut |frame| frame.file_offset == 0x1ab77);
         let prog = &ends["my prog"];
         assert_eq!((prog.samples, prog.complete, prog.truncated[UNLABELLED]), (2, 1, 1));

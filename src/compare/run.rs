@@ -2,39 +2,53 @@
 
 use super::config::RunConfig;
 use super::mode::Mode;
+use super::recorded::Recorded;
 use super::watch::{self, Watched};
 use super::{ours, perf};
 use crate::output::private_file;
 use anyhow::Context as _;
 use fpprof_analysis::experiment::{Measured, Run};
+use fpprof_collector::StopFlag;
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The reason for missing figures in a mode without a profiler.
 pub(crate) const NO_PROFILER: &str = "this mode makes no recording";
 
-/// Runs `mode` once.
+/// A run, and what its recording says if it has one.
+pub(super) struct Ran {
+    pub(super) run: Run,
+    pub(super) recorded: Option<Recorded>,
+}
+
+/// Runs `mode` once, or until `stop` is set.
 ///
 /// # Errors
 /// If the command failed or its recording cannot be read; the caller notes it and continues.
-pub(crate) fn run(config: &RunConfig, mode: Mode, repeat: u32) -> anyhow::Result<Run> {
+pub(super) fn run(config: &RunConfig, mode: Mode, repeat: u32, stop: &StopFlag) -> anyhow::Result<Ran> {
     let name = format!("{}-{}", mode.slug(), repeat + 1);
     let recording = config.dir.join("recordings").join(&name);
     let output = config.dir.join("output").join(format!("{name}.txt"));
-    let watched = watch::run(&mut command(config, mode, &recording, &output)?)?;
-    let printed = fs::read_to_string(&output).with_context(|| format!("reading {}", output.display()))?;
+    let watched = watch::run(&mut command(config, mode, &recording, &output)?, Some(stop.as_fd()))?;
+    anyhow::ensure!(stop.signal().is_none(), "interrupted");
+    let printed = fs::read(&output).with_context(|| format!("reading {}", output.display()))?;
+    let printed = String::from_utf8_lossy(&printed);
     anyhow::ensure!(watched.status.success(), "{} ({})", watched.status, last_line(&printed));
     let mut run = bare(config, repeat, &watched, &printed);
-    match mode {
-        Mode::None | Mode::NoneAgain => {}
-        Mode::Fpprof(mode) => ours::fill(config, mode, &recording, &name, &watched, &mut run)?,
-        Mode::Perf(mode) => perf::fill(mode, &recording, &watched, &mut run)?,
+    let recorded = match mode {
+        Mode::None | Mode::NoneAgain => None,
+        Mode::Fpprof(mode) => Some(ours::fill(config, mode, &recording, &name, &watched, &mut run)?),
+        Mode::Perf(mode) => Some(perf::fill(mode, &recording, &watched, &mut run)?),
+    };
+    if let Some(recorded) = &recorded {
+        run.wall_s = Measured::or_missing(recorded.command_s, "the recorder lost the start or the end of the command");
     }
     if mode.call_graph().is_some() && !config.keep {
         fs::remove_file(&recording).with_context(|| format!("removing {}", recording.display()))?;
     }
-    Ok(run)
+    Ok(Ran { run, recorded })
 }
 
 fn command(config: &RunConfig, mode: Mode, recording: &Path, output: &Path) -> anyhow::Result<Command> {
@@ -70,7 +84,7 @@ fn bare(config: &RunConfig, repeat: u32, watched: &Watched, printed: &str) -> Ru
         Some(finder) => finder.find(printed).map_or_else(Measured::missing, Measured::Value),
         None => Measured::missing("no --metric was given"),
     };
-    Run::unrecorded(repeat, watched.wall_s(), metric, NO_PROFILER)
+    Run::unrecorded(repeat, Measured::Value(watched.wall_s()), metric, NO_PROFILER)
 }
 
 fn last_line(text: &str) -> &str {

@@ -1,8 +1,11 @@
 //! Runs a process to its end and measures its cost, in the same way for every profiler.
 
 use anyhow::Context as _;
-use rustix::process::{Pid, WaitId, WaitIdOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal};
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,23 +30,27 @@ impl Watched {
     }
 }
 
+/// How long a command that is to end may take.
+const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Runs `command` to its end and measures it.
+/// Runs `command` to its end and measures it; when `stop` becomes readable, the command gets SIGTERM, and SIGKILL if it goes on for
+/// [`PATIENCE`].
 ///
 /// The CPU time is read before the process is reaped: `/proc/PID/stat` then has its own time without its children's,
 /// which `wait4` would include.
 ///
 /// # Errors
 /// If the command cannot be started or its figures cannot be read.
-pub(crate) fn run(command: &mut Command) -> anyhow::Result<Watched> {
+pub(crate) fn run(command: &mut Command, stop: Option<BorrowedFd<'_>>) -> anyhow::Result<Watched> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let start = Instant::now();
     let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
+    // It has executed the program.
+    let start = Instant::now();
     let is_over = AtomicBool::new(false);
     let (ended, max_rss_bytes) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| watch_memory(child.id(), &is_over));
-        let ended = await_end(&child).map(|()| Instant::now());
+        let ended = await_end(&child, stop).map(|()| Instant::now());
         is_over.store(true, Ordering::Relaxed);
         watcher.thread().unpark();
         (ended, watcher.join().unwrap_or(0))
@@ -55,7 +62,20 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<Watched> {
 }
 
 /// Waits for the child to exit without reaping it.
-fn await_end(child: &Child) -> anyhow::Result<()> {
+fn await_end(child: &Child, stop: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+    if let Some(stop) = stop {
+        let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("opening the process")?;
+        let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+        while matches!(poll(&mut fds, None), Err(Errno::INTR)) {}
+        if fds.iter().skip(1).any(|fd| !fd.revents().is_empty()) {
+            // These fail if it has just ended.
+            let _ = pidfd_send_signal(&process, Signal::TERM);
+            let mut fds = [PollFd::new(&process, PollFlags::IN)];
+            if !matches!(poll(&mut fds, Some(&PATIENCE)), Ok(1)) {
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+            }
+        }
+    }
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     rustix::process::waitid(WaitId::Pid(Pid::from_child(child)), options).context("waitid")?;
     Ok(())
@@ -99,6 +119,8 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd as _;
+    use std::os::unix::process::ExitStatusExt as _;
 
     /// Check that a hostile comm does not shift the fields.
     #[test]
@@ -108,16 +130,27 @@ mod tests {
         assert_eq!(cpu_ticks("7 (x"), None);
     }
 
+    /// Check that a command is ended on request, and measured all the same.
+    #[test]
+    fn a_command_can_be_stopped() {
+        let (stop, end) = std::io::pipe().unwrap();
+        drop(end);
+        let stopped = run(Command::new("sleep").arg("1000"), Some(stop.as_fd())).unwrap();
+        assert_eq!(stopped.status.signal(), Some(15), "{stopped:?}");
+    }
+
     /// Check that a busy child's CPU time is counted, and that of its own children is not.
     #[test]
     fn counts_a_process_without_its_children() {
         let burn = "end=$(($(date +%s%N) + 300000000)); while [ $(date +%s%N) -lt $end ]; do :; done";
-        let alone =
-            run(Command::new("timeout").args(["9", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]))
-                .unwrap();
+        let alone = run(
+            Command::new("timeout").args(["9", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]),
+            None,
+        )
+        .unwrap();
         assert!(alone.status.success());
         assert!(alone.own_cpu_s < 0.1, "timeout itself burns nothing: {alone:?}");
-        let busy = run(Command::new("sh").args(["-c", burn])).unwrap();
+        let busy = run(Command::new("sh").args(["-c", burn]), None).unwrap();
         assert!(busy.wall_s() >= 0.3 && busy.max_rss_bytes > 100_000, "{busy:?}");
     }
 }

@@ -27,7 +27,7 @@ fn storm_program(dir: &Path) -> PathBuf {
 fn storm(program: &Path, file: &Path, n: u32) -> u64 {
     let mut recorder = fpprof();
     recorder.args(["record", "-q", "--call-graph", "both,16384", "-o"]).arg(file).arg("--").arg(program);
-    let watched = watch::run(recorder.arg(n.to_string())).expect("the recorder starts");
+    let watched = watch::run(recorder.arg(n.to_string()), None).expect("the recorder starts");
     assert!(watched.status.success());
     let report = report(file, &[]);
     assert_balance(&report);

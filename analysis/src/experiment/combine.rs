@@ -32,10 +32,12 @@ pub(super) fn bytes_per_sample(run: &Run) -> Measured<f64> {
 }
 
 pub(super) fn cpu_percent(run: &Run) -> Measured<f64> {
-    match &run.collector_cpu_s {
-        Measured::Value(seconds) if run.wall_s > 0.0 => Measured::Value(100.0 * seconds / run.wall_s),
-        Measured::Value(_) => Measured::missing("the command took no time"),
-        Measured::Missing(reason) => Measured::Missing(reason.clone()),
+    match (&run.collector_cpu_s, &run.wall_s) {
+        (Measured::Value(seconds), Measured::Value(wall_s)) if *wall_s > 0.0 => {
+            Measured::Value(100.0 * seconds / wall_s)
+        }
+        (Measured::Value(_), Measured::Value(_)) => Measured::missing("the command took no time"),
+        (Measured::Missing(reason), _) | (_, Measured::Missing(reason)) => Measured::Missing(reason.clone()),
     }
 }
 

@@ -69,8 +69,8 @@ impl Aggregate {
         };
         Self {
             n: u32::try_from(runs.len()).unwrap_or(u32::MAX),
-            wall_s: mean_of(runs, |run| Measured::Value(run.wall_s)),
-            wall_vs_none: versus(runs, baselines.none, "no baseline", |run| Measured::Value(run.wall_s)),
+            wall_s: mean_of(runs, |run| run.wall_s.clone()),
+            wall_vs_none: versus(runs, baselines.none, "no baseline", |run| run.wall_s.clone()),
             metric: mean_of(runs, metric_of),
             metric_vs_none: versus(runs, baselines.none, "no baseline", metric_of),
             slow_down,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the layout of `results.json`; raised when a key changes its meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A whole experiment, as in `results.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,8 +136,9 @@ pub enum ExperimentMethod {
 pub struct Run {
     /// Round, from 0. Runs of one round are compared with each other.
     pub repeat: u32,
-    /// Wall time of the command and, if it was recorded, of the recorder around it, seconds.
-    pub wall_s: f64,
+    /// Wall time of the command, seconds: from its exec to the end of its last thread, as recorded, or without a recorder to the
+    /// end of its process, with the time to free its memory. Missing if the recorder lost its start or end.
+    pub wall_s: Measured<f64>,
     /// The workload's own metric.
     pub metric: Measured<f64>,
     /// Size of the recording, bytes.
@@ -174,7 +175,7 @@ impl Run {
     /// A run of the command alone, or one whose recording cannot be read: every figure of a recording is missing for
     /// `reason`.
     #[must_use]
-    pub fn unrecorded(repeat: u32, wall_s: f64, metric: Measured<f64>, reason: &str) -> Self {
+    pub fn unrecorded(repeat: u32, wall_s: Measured<f64>, metric: Measured<f64>, reason: &str) -> Self {
         fn none<T>(reason: &str) -> Measured<T> {
             Measured::missing(reason)
         }

@@ -25,7 +25,7 @@ fn run(repeat: u32, bytes: u64, metric: f64) -> Run {
         bpf_ns_per_sample: Measured::Value(800.0),
         attributed: Measured::Value(Attributed { on_target_percent: 1.5, all_percent: 2.5 }),
         max_rss_bytes: Measured::Value(1 << 20),
-        ..Run::unrecorded(repeat, 10.0, Measured::Value(metric), "not in this test")
+        ..Run::unrecorded(repeat, Measured::Value(10.0), Measured::Value(metric), "not in this test")
     }
 }
 
@@ -58,7 +58,7 @@ fn experiment(better_when: BetterWhen, rows: Vec<ExperimentRow>) -> Experiment {
 }
 
 fn alone(repeat: u32, metric: f64) -> Run {
-    Run::unrecorded(repeat, 10.0, Measured::Value(metric), "nobody records")
+    Run::unrecorded(repeat, Measured::Value(10.0), Measured::Value(metric), "nobody records")
 }
 
 fn mean(estimate: &Measured<Estimate>) -> f64 {

@@ -240,8 +240,7 @@ const MAX_LISTED: usize = 3;
 
 /// The measured slow-downs, or the smallest and the largest of many, and the effect that was detectable otherwise.
 fn slow_downs(experiment: &Experiment) -> Option<Finding> {
-    let with_recorder = "wall time, which includes the start and end of the recorder";
-    let by = experiment.metric.as_ref().map_or(with_recorder, |metric| metric.name.as_str());
+    let by = experiment.metric.as_ref().map_or("wall time", |metric| metric.name.as_str());
     let ratios: Vec<_> = experiment
         .rows
         .iter()

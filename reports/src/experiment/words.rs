@@ -32,8 +32,15 @@ pub(super) fn method(experiment: &Experiment) -> String {
         Some(metric) => format!("the workload's own {}", metric.name),
         None => "wall time".to_owned(),
     };
+    let time = match &experiment.metric {
+        Some(_) => "",
+        None => {
+            "Wall time is from the start of the command to the end of its last thread; without a profiler, its memory is freed \
+             in that time, too. "
+        }
+    };
     format!(
-        "Each of the {} rounds ran every mode once, in random order. Bytes, CPU and {metric} are means over runs; \
+        "{time}Each of the {} rounds ran every mode once, in random order. Bytes, CPU and {metric} are means over runs; \
          samples, gaps and stacks are sums over runs. Ratios are geometric means of the ratios within each round, \
          with their 95 % t interval [in brackets]. “Detectable” is the slow-down that these runs would find with a \
          chance of 80 %. “× fp” is the size relative to the same tool's frame-pointer row. CPU is the collector's \

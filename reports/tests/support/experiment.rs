@@ -51,7 +51,7 @@ fn stacks(mode: &Mode, strategy: &str, fio: [u64; 3], nbdkit: [u64; 3]) -> Stack
 
 fn run(mode: &Mode, repeat: usize) -> Run {
     let scatter = ROUNDS[(repeat * 2 + mode.label.len()) % 5];
-    let wall_s = 8.0 + 0.02 * f64::from(u8::try_from(repeat).unwrap());
+    let wall_s = Measured::Value(8.0 + 0.02 * f64::from(u8::try_from(repeat).unwrap()));
     let metric = Measured::Value(
         (IOPS * ROUNDS[repeat] * (1.0 - mode.slow_down_percent / 100.0) * (1.0 + (scatter - 1.0) * 0.8)).round(),
     );

@@ -229,7 +229,7 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
         Naming::AsItRuns => Some(with(0.0, 0.0)),
         Naming::AtItsEnd => Some(with(end_s, end_memory.rss_mb)),
         Naming::Later(mut reader) => {
-            let read = watch::run(reader.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))?;
+            let read = watch::run(reader.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()), None)?;
             ensure!(read.status.success(), "{reader:?}: {}", read.status);
             Some(with(read.own_cpu_s, megabytes(read.max_rss_bytes)))
         }

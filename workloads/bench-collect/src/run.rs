@@ -77,7 +77,7 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
     let out = File::create(&output)?;
     command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
     let started_s = target::now_s()?;
-    let watched = watch::run(&mut command)?;
+    let watched = watch::run(&mut command, None)?;
     let ended_s = started_s + watched.wall_s();
     let printed = std::fs::read_to_string(&output)?;
     ensure!(watched.status.success(), "{}: {}", watched.status, printed.lines().last().unwrap_or("it printed nothing"));
