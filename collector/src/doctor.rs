@@ -258,6 +258,7 @@ fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
         tick_hits: 1,
         includes_privileged: false,
         only_user: None,
+        excluded_parent: None,
         waits,
         n_rule_sets: n_sets(true),
     };

@@ -65,7 +65,6 @@ pub use event::{BadEvent, EventSpec};
 pub use host::host;
 pub use note::Note;
 pub use parts_control::{PartsControl, UnusedFile};
-pub use plan::sampling_event;
 pub use privileges::user_of_file_capabilities;
 pub use proc::{BlockingCalls, MapsEntry, Place, is_gone, parse_maps};
 pub use request::{

@@ -78,6 +78,7 @@ impl Plan {
             tick_hits,
             includes_privileged: request.include_privileged,
             only_user: request.only_user,
+            excluded_parent: request.exclude_children.then(std::process::id),
             waits: request.off_cpu.map(|least| wait_spec(u64::try_from(least.as_nanos()).unwrap_or(u64::MAX))),
             n_rule_sets: n_sets(request.small_rule_table),
         };
@@ -252,15 +253,6 @@ pub(crate) fn check_machine() -> Result<(), Error> {
 /// Whether this process sees the pids that the kernel samples.
 pub(crate) fn is_initial_pid_namespace() -> io::Result<bool> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino() == INITIAL_PID_NAMESPACE)
-}
-
-/// perf's name of the event that recordings on this machine use by default.
-///
-/// # Errors
-/// If no event can be opened.
-pub fn sampling_event() -> Result<String, Error> {
-    let cpu = online_cpus().first().copied().unwrap_or(0);
-    Ok(choose_event(None, cpu, Sampling::FrequencyHz(1))?.name().to_owned())
 }
 
 /// The requested event; else cycles if the processor counts them, else a timer.

@@ -65,6 +65,9 @@ pub struct Request {
     pub save_limit: Option<Duration>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,
+    /// Leave out the children of this process likewise, from their first instruction on: for a caller whose children all
+    /// work for it. eBPF only.
+    pub exclude_children: bool,
     /// Another process to leave out likewise: one that works for this one.
     pub worker_pid: Option<u32>,
     /// Parses the files of the profiled programs.
@@ -116,6 +119,7 @@ impl Request {
             parts_control: None,
             save_limit: None,
             exclude_self: true,
+            exclude_children: false,
             worker_pid: None,
             parser: Arc::new(ParseHere),
             keep_raw_stacks: false,

@@ -14,6 +14,8 @@ const volatile __u32 filter = FILTER_TRACKED;
  * changes them when a worker ends, whose pid may become another process's, and when one starts.
  */
 volatile __u32 excluded_pids[MAX_EXCLUDED] = { 1, 1, 1, 1, 1 };
+/* The process whose children are not sampled either, from their first instruction on; 0 for none. */
+const volatile __u32 excluded_parent = 1;
 /* The control group of FILTER_CGROUP, by the inode of its directory. */
 const volatile __u64 cgroup_id = 1;
 /*

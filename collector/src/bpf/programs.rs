@@ -5,7 +5,7 @@ use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
 use crate::event::Opened;
 use crate::request::MAX_EXCLUDED;
 use crate::rules::{MAX_FILES, MAX_JIT_PROCESSES, N_RULES, RULES_BYTES, RuleTable, sets_bytes};
-use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
+use crate::sys::{ObjectStorage, OnDemandMap, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
@@ -45,6 +45,8 @@ pub(crate) struct ProgramConfig {
     pub(crate) includes_privileged: bool,
     /// Only copy stacks of this user's processes.
     pub(crate) only_user: Option<u32>,
+    /// [`Filter::System`] and [`Filter::Cgroup`] leave out the children of this process.
+    pub(crate) excluded_parent: Option<u32>,
     /// How waits are sampled; `None` if they are not.
     pub(crate) waits: Option<WaitSpec>,
     /// Number of sets of rules for walks by call frame information, a power of two.
@@ -192,8 +194,8 @@ impl<'a> Programs<'a> {
     /// Maps the sets of rules, of which there are `n_sets`, and the rules.
     pub(crate) fn map_rules(&self, n_sets: u32) -> io::Result<RuleTable> {
         let maps = &self.skeleton.maps;
-        let sets = SharedMap::new(maps.rule_sets.as_fd(), sets_bytes(n_sets), true)?;
-        let rules = SharedMap::new(maps.rules.as_fd(), RULES_BYTES, true)?;
+        let sets = OnDemandMap::new(maps.rule_sets.as_fd(), sets_bytes(n_sets))?;
+        let rules = OnDemandMap::new(maps.rules.as_fd(), RULES_BYTES)?;
         Ok(RuleTable::new(sets, n_sets, rules))
     }
 
@@ -313,6 +315,7 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     rodata.max_chunk_bytes = config.layout.max_chunk_bytes;
     rodata.includes_privileged = config.includes_privileged;
     (rodata.has_only_user, rodata.only_user) = (config.only_user.is_some(), config.only_user.unwrap_or(0));
+    rodata.excluded_parent = config.excluded_parent.unwrap_or(0);
     rodata.max_record_bytes = config.layout.max_record_bytes;
     rodata.segment_bytes = config.layout.segment_bytes;
     rodata.hot_bytes = config.layout.segment_bytes.min(HOT_SEGMENT_BYTES);

@@ -24,9 +24,10 @@ static __always_inline bool is_tracked(struct tracked *process, struct task_stru
 	return process->start_boottime == start_boottime;
 }
 
-static __always_inline bool is_excluded(__u32 pid)
+static __always_inline bool is_excluded(struct task_struct *task)
 {
-	bool is_excluded = false;
+	__u32 pid = task->tgid, parent = task->real_parent->tgid;
+	bool is_excluded = excluded_parent && parent == excluded_parent;
 
 #pragma unroll
 	for (int i = 0; i < MAX_EXCLUDED; i++)
@@ -42,9 +43,9 @@ static __always_inline bool is_target(struct task_struct *task)
 	if (!tid)
 		return false;
 	if (filter == FILTER_SYSTEM)
-		return !is_excluded(pid);
+		return !is_excluded(task);
 	if (filter == FILTER_CGROUP)
-		return !is_excluded(pid) && is_in_cgroup(task);
+		return !is_excluded(task) && is_in_cgroup(task);
 	return is_tracked(bpf_map_lookup_elem(&tracked, &key), task);
 }
 
@@ -52,12 +53,13 @@ static __always_inline bool is_target(struct task_struct *task)
 static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid)
 {
 	bool has_self = filter == FILTER_SYSTEM || filter == FILTER_CGROUP;
+	struct task_struct *task = bpf_get_current_task_btf();
 
-	if (is_target(bpf_get_current_task_btf()))
+	if (is_target(task))
 		return true;
 	if (!pid_tid)
 		control->counters[COUNT_SKIPPED_IDLE]++;
-	else if (has_self && is_excluded(pid_tid >> 32))
+	else if (has_self && is_excluded(task))
 		control->counters[COUNT_SKIPPED_SELF]++;
 	else
 		control->counters[COUNT_SKIPPED_UNTRACKED]++;

@@ -214,6 +214,7 @@ struct task_struct {
 	unsigned int in_execve : 1;
 	pid_t pid;
 	pid_t tgid;
+	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	__u64 start_boottime;
 	__u64 self_exec_id;

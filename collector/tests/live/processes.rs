@@ -161,15 +161,16 @@ fn sampling_does_not_wait_for_descriptions() {
     }
 }
 
-/// Check that everything is sampled system-wide, except this process unless requested, and nothing idle.
+/// Check that everything is sampled system-wide, except this process unless requested, its children if requested, and
+/// nothing idle.
 #[test]
 fn whole_system() {
     let directory = directory();
     let program = build("burn", &[], directory.path());
     let child = Ended(Command::new(&program).arg("60000").spawn().expect("the program runs"));
-    for exclude_self in [true, false] {
+    for (exclude_self, exclude_children) in [(true, false), (false, false), (true, true)] {
         let mut busy = 0u64;
-        let request = Request { exclude_self, kernel_stacks: true, ..Request::new(Target::System) };
+        let request = Request { exclude_self, exclude_children, kernel_stacks: true, ..Request::new(Target::System) };
         let enough = cpu_time(child.id()) + Duration::from_millis(100);
         let taken = take_until(&request, |_| {
             // Work to be sampled in this process.
@@ -180,7 +181,8 @@ fn whole_system() {
         });
         let own = taken.samples.iter().filter(|sample| sample.pid == std::process::id()).count();
         assert_eq!(own == 0, exclude_self, "{own} samples of this process");
-        assert!(taken.samples.iter().any(|sample| sample.pid == child.id()));
+        let of_child = taken.samples.iter().filter(|sample| sample.pid == child.id()).count();
+        assert_eq!(of_child == 0, exclude_children, "{of_child} samples of a child of this process");
         assert!(taken.samples.iter().all(|sample| sample.pid != 0 || sample.tid != 0), "idle is not sampled");
         let in_kernel: Vec<_> = taken.samples.iter().filter(|sample| sample.in_kernel).collect();
         assert!(in_kernel.iter().all(|sample| !sample.kernel.is_empty()), "kernel stacks are there when asked for");
