@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ const LONGEST_LOAD: Duration = Duration::from_secs(1);
 /// How long a file without rules is left alone at first, and at most; the time doubles each time.
 const FIRST_REFUSAL: Duration = Duration::from_millis(50);
 const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
+/// The table is unmapped when nothing was missed for so long.
+const IDLE: Duration = Duration::from_secs(10);
 /// So many functions whose rules are loaded again within this time do not fit.
 const MAX_RELOADS: usize = 100;
 const RELOADS_WITHIN: Duration = Duration::from_secs(60);
@@ -156,6 +158,11 @@ impl RuleLoader {
         self.do_not_fit.load(Ordering::Relaxed)
     }
 
+    /// Has the thread end after the file that it parses, without waiting for that.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
     /// Queues a miss. If the queue is full, drops it: it will recur.
     pub(crate) fn request(&self, mut missed: Missed) {
         let (major, minor) = missed.file.device();
@@ -169,7 +176,7 @@ impl RuleLoader {
 /// Waits for the file that is being parsed.
 impl Drop for RuleLoader {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.end();
         self.misses = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -234,7 +241,7 @@ struct Refused {
 
 impl Loader {
     fn run(mut self, received: &Receiver<Missed>) {
-        while let Ok(first) = received.recv() {
+        while let Some(first) = self.next(received) {
             let mut by_file: FxHashMap<FileKey, (Missed, FxHashSet<u64>)> = FxHashMap::default();
             for missed in std::iter::once(first).chain(received.try_iter().take(MAX_WAITING)) {
                 let known = by_file.entry(missed.file).or_insert_with(|| (missed.clone(), FxHashSet::default()));
@@ -251,6 +258,22 @@ impl Loader {
             }
             self.finds_rules.store(finds_rules, Ordering::Relaxed);
         }
+    }
+
+    /// Waits for a miss, and maps the table for it; `None` at the end.
+    fn next(&mut self, received: &Receiver<Missed>) -> Option<Missed> {
+        let first = match received.recv_timeout(IDLE) {
+            Err(RecvTimeoutError::Timeout) => {
+                self.table.unmap();
+                received.recv().ok()?
+            }
+            first => first.ok()?,
+        };
+        // Without memory for it, the misses until the next attempt recur.
+        while self.table.map().is_err() {
+            received.recv().ok()?;
+        }
+        Some(first)
     }
 
     /// Loads missed code of a file, unless the file gave nothing a moment ago; returns whether there are rules now.

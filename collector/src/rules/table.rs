@@ -2,8 +2,9 @@
 
 use crate::bpf::types::{limit, rule_layout, rule_set};
 use crate::parse::RuleRange;
-use crate::sys::{SharedMap, key_hash, rule_key, second_key_hash, wait_for_programs};
+use crate::sys::{OnDemandMap, key_hash, rule_key, second_key_hash, wait_for_programs};
 use rustc_hash::FxHashMap;
+use std::io;
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,10 +54,10 @@ pub(crate) fn sets_bytes(n_sets: u32) -> usize {
 /// Writes rules where the BPF programs look them up. There is a single writer.
 #[derive(Debug)]
 pub(crate) struct RuleTable {
-    sets: SharedMap,
+    sets: OnDemandMap,
     /// A power of two.
     n_sets: usize,
-    rules: SharedMap,
+    rules: OnDemandMap,
     /// Index of each rule in `rules`.
     places: FxHashMap<u64, u16>,
 }
@@ -96,8 +97,20 @@ impl Runs {
 
 impl RuleTable {
     /// A table in these maps, which must be empty, of [`sets_bytes`] and [`RULES_BYTES`].
-    pub(crate) fn new(sets: SharedMap, n_sets: u32, rules: SharedMap) -> Self {
+    pub(crate) fn new(sets: OnDemandMap, n_sets: u32, rules: OnDemandMap) -> Self {
         Self { sets, n_sets: n_sets as usize, rules, places: FxHashMap::default() }
+    }
+
+    /// Maps the table, unless it is mapped.
+    pub(crate) fn map(&mut self) -> io::Result<()> {
+        self.sets.map()?;
+        self.rules.map()
+    }
+
+    /// Unmaps the table until [`Self::map`]; nothing else may be called until then.
+    pub(crate) fn unmap(&mut self) {
+        self.sets.unmap();
+        self.rules.unmap();
     }
 
     /// Whether this can be a file's number.
@@ -331,13 +344,24 @@ pub(super) mod tests {
         let map = |bytes: usize| {
             let file = memfd_create("rules", MemfdFlags::CLOEXEC).expect("a file in memory");
             ftruncate(&file, bytes as u64).expect("room");
-            SharedMap::new(file.as_fd(), bytes, true).expect("a mapping")
+            OnDemandMap::new(file.as_fd(), bytes).expect("a mapping")
         };
         RuleTable::new(map(sets_bytes(FEW_SETS)), FEW_SETS, map(RULES_BYTES))
     }
 
     fn range(start: u64, end: u64, rule: u64) -> RuleRange {
         RuleRange { start, end, rule }
+    }
+
+    /// Check that rules are still there when a table was unmapped for a while.
+    #[test]
+    fn rules_outlast_the_mapping() {
+        let mut table = table();
+        table.add(1, &[range(100, 300, 10)]);
+        table.unmap();
+        assert!(!table.has(1, 100), "nothing is read while it is unmapped");
+        table.map().expect("mapped again");
+        assert!(table.has(1, 100) && !table.has(1, 99));
     }
 
     /// Check that each byte has the rule of its range and file, and no other, also if ranges cross granules and if

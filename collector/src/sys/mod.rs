@@ -42,6 +42,6 @@ pub(crate) use process::{
     share_memory, terminate, thread_cpu_ns, try_wait,
 };
 pub(crate) use rule_keys::{key_hash, rule_key, second_key_hash};
-pub(crate) use shared_map::SharedMap;
+pub(crate) use shared_map::{OnDemandMap, SharedMap};
 pub use signal::StopFlag;
 pub(crate) use uevents::Uevents;

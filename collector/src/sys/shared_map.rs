@@ -1,7 +1,7 @@
 //! A BPF array map as memory.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -57,5 +57,40 @@ impl Drop for SharedMap {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no borrow of it outlives the value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A map that is mapped only while it is needed: the kernel has its memory in any case, but counts it as this process's
+/// while it is mapped.
+#[derive(Debug)]
+pub(crate) struct OnDemandMap {
+    fd: OwnedFd,
+    len: usize,
+    mapped: Option<SharedMap>,
+}
+
+impl OnDemandMap {
+    /// The first `len` bytes of the map behind `fd`, for writing, and mapped for now.
+    pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let mut map = Self { fd: fd.try_clone_to_owned()?, len, mapped: None };
+        map.map()?;
+        Ok(map)
+    }
+
+    /// Maps it, unless it is.
+    pub(crate) fn map(&mut self) -> io::Result<()> {
+        if self.mapped.is_none() {
+            self.mapped = Some(SharedMap::new(self.fd.as_fd(), self.len, true)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unmap(&mut self) {
+        self.mapped = None;
+    }
+
+    /// As [`SharedMap::word`]; also `None` while it is not mapped.
+    pub(crate) fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        self.mapped.as_ref()?.word(offset)
     }
 }
