@@ -177,9 +177,11 @@ impl Modules {
         }
     }
 
-    /// Notes a kernel chain.
+    /// Notes a kernel chain. What takes a recording in parts finds the names itself, as only the last part could have them.
     pub(crate) fn note_kernel(&mut self, chain: &[u64]) {
-        self.kernel.note(chain);
+        if self.parts_control.is_none() {
+            self.kernel.note(chain);
+        }
     }
 
     /// Notes a mapping if it is a jitdump marker, which is no code.

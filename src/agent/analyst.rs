@@ -9,6 +9,7 @@ use super::attempts::{ATTEMPTS, FirstAttempt};
 use super::compaction::Outcome;
 use super::config::Protocol;
 use super::labels::{self, LabelRule, LeftOut};
+use super::stopping::Stopping;
 use crate::debuginfod::{Background, Fetcher};
 use crate::exit::print_failure;
 use crate::live::Part;
@@ -18,7 +19,7 @@ use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::profile::{Grouping, Profiles};
 use fpprof_analysis::symbols::Detail;
 use fpprof_analysis::{Analysis, Options, analyse};
-use fpprof_collector::BlockingCalls;
+use fpprof_collector::{BlockingCalls, return_freed_memory, unmap_code};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Measure;
 use fpprof_reports::parquet;
@@ -42,8 +43,12 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// How often it is seen that the agent is to end.
+const LOOK: Duration = Duration::from_millis(100);
+/// What an interval that is being analysed when the agent is to end leaves of the time for the last one, which has at least that.
+const FOR_LAST: Duration = Duration::from_millis(800);
 /// How long a killed process is waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The most killed processes that have not ended; with as many, no other is started.
@@ -130,8 +135,8 @@ struct Head {
 /// Counts of the stacks of an interval.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Analysed {
-    /// Samples in the table; each strategy has the same number.
-    pub(super) samples: u64,
+    /// Samples in the table by event; each strategy has the same numbers.
+    pub(super) samples: BTreeMap<String, u64>,
     /// Counts of stacks by strategy.
     pub(super) stacks: BTreeMap<String, Vec<StackCount>>,
     /// Walks in the kernel that were given up, by reason.
@@ -165,6 +170,7 @@ pub(super) struct Analyst {
     /// blocked in a read.
     late: Vec<Receiver<Message>>,
     first: FirstAttempt,
+    stopping: Arc<Stopping>,
 }
 
 /// Messages of the thread that waits for a process.
@@ -174,15 +180,21 @@ enum Message {
     Done(anyhow::Result<File>),
 }
 
-impl Default for Analyst {
-    fn default() -> Self {
+impl Analyst {
+    pub(super) fn new(stopping: Arc<Stopping>) -> Self {
         let calls = Arc::new(Mutex::new(BlockingCalls::in_background()));
         let (kernel_names, cpu_ns) = Default::default();
-        Self { debuginfod: None, kernel_names, calls, cpu_ns, late: Vec::new(), first: FirstAttempt::default() }
+        Self {
+            debuginfod: None,
+            kernel_names,
+            calls,
+            cpu_ns,
+            late: Vec::new(),
+            first: FirstAttempt::default(),
+            stopping,
+        }
     }
-}
 
-impl Analyst {
     /// CPU time of the processes that have ended.
     pub(super) fn cpu_time(&self) -> Duration {
         Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed))
@@ -209,7 +221,7 @@ impl Analyst {
             let read_only = File::open(format!("/proc/self/fd/{}", recording.as_raw_fd()))?;
             let output = self.written(vec![task, read_only], limit).and_then(read_output);
             match (output, attempts.peek()) {
-                (Err(error), Some((_, (_, _, what)))) => print_failure(&error, what),
+                (Err(error), Some((_, (_, _, what)))) if !self.stopping.is_ordered() => print_failure(&error, what),
                 (output, _) => {
                     self.first.ended(first, attempt);
                     return output.map(|output| Output { owners, ..output });
@@ -249,7 +261,7 @@ impl Analyst {
     /// Gives parts to a process without privileges; returns what it wrote.
     ///
     /// A thread talks to the process, so that a hung process cannot block the agent: after the limit the process is
-    /// killed, and the task fails.
+    /// killed, and the task fails. So it is if the agent must end by then.
     fn written(&mut self, parts: Vec<File>, limit: Duration) -> anyhow::Result<File> {
         self.late.retain(|late| !ends(late, Duration::ZERO));
         ensure!(self.late.len() < MOST_LATE, "{MOST_LATE} processes that unwind were killed and have not ended");
@@ -264,19 +276,48 @@ impl Analyst {
             let _ = sender.send(Message::Done(done));
         })?;
         let mut process = None;
+        let time = TimeLimit::new(limit, &self.stopping);
         loop {
-            match receiver.recv_timeout(limit) {
+            match receiver.recv_timeout(time.left(Instant::now()).min(LOOK)) {
                 Ok(Message::Started(started)) => process = Some(started),
                 Ok(Message::Done(done)) => return done,
                 Err(RecvTimeoutError::Disconnected) => bail!("the thread that waits for the process has ended"),
+                Err(RecvTimeoutError::Timeout) if !time.left(Instant::now()).is_zero() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     process.iter().for_each(kill);
+                    ensure!(!self.stopping.is_ordered(), "the agent ends, and the process that unwinds has not");
                     if !ends(&receiver, ENDS_WITHIN) {
                         self.late.push(receiver);
                     }
                     bail!("the process that unwinds took more than {} s", limit.as_secs());
                 }
             }
+        }
+    }
+}
+
+/// How long a process may take.
+struct TimeLimit<'a> {
+    begun: Instant,
+    limit: Duration,
+    stopping: &'a Stopping,
+    /// Whether the agent was to end already, so that no other interval follows.
+    is_last: bool,
+}
+
+impl<'a> TimeLimit<'a> {
+    fn new(limit: Duration, stopping: &'a Stopping) -> Self {
+        Self { begun: Instant::now(), limit, stopping, is_last: stopping.is_ordered() }
+    }
+
+    fn left(&self, now: Instant) -> Duration {
+        let spent = now.saturating_duration_since(self.begun);
+        let left = self.limit.saturating_sub(spent);
+        match self.stopping.left(now) {
+            None => left,
+            // The recorder may have needed all the time: the samples are worth some more.
+            Some(until_end) if self.is_last => left.min(until_end.max(FOR_LAST.saturating_sub(spent))),
+            Some(until_end) => left.min(until_end.saturating_sub(FOR_LAST)),
         }
     }
 }
@@ -460,6 +501,10 @@ fn of_recording(file: impl Read + Seek + Send, span: &Span, modules: &Modules) -
         }
     }
     output.analysed.not_sent = remove_smallest(&mut output.requests);
+    // Writing needs other code and memory than unwinding did.
+    drop(recording);
+    unmap_code();
+    return_freed_memory();
     parquet::stacks::write(&profiles, &mut output.table)?;
     Ok(output)
 }
@@ -483,8 +528,13 @@ impl Analysed {
     }
 
     fn add(&mut self, Analysis { summary, profiles, .. }: &Analysis) {
-        let of_first = profiles.first().map_or(&[][..], |profile| &profile.samples);
-        self.samples += of_first.iter().map(|sample| sample.samples).sum::<u64>();
+        if let Some(profile) = profiles.first() {
+            for sample in &profile.samples {
+                let event = usize::try_from(sample.event).ok().and_then(|event| profile.events.get(event));
+                let name = event.map(|event| event.name.clone()).unwrap_or_default();
+                *self.samples.entry(name).or_default() += sample.samples;
+            }
+        }
         for (strategy, quality) in &summary.strategies {
             let classes = [
                 ("complete", &quality.roots),

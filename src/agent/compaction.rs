@@ -93,6 +93,8 @@ struct Job {
 }
 
 impl Outcome {
+    pub(super) const ALL: [Self; 5] = [Self::Merged, Self::Damaged, Self::Shared, Self::Refused, Self::Failed];
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Merged => "merged",

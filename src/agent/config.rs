@@ -27,9 +27,9 @@ const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often the ring buffers are read: each time costs some 100 µs.
 const POLL: Duration = Duration::from_secs(1);
 
-/// Size of each CPU's ring buffer for each sample per second: 3/2 seconds of the largest usual samples. A buffer is read
+/// Size of each CPU's ring buffer for each sample per second: 3/4 of a second of the largest usual samples. A buffer is read
 /// more often when it fills up. For waits, which come in bursts, and for larger chunks, the collector chooses the size.
-const RING_BYTES_PER_HZ: u64 = 96 << 10;
+const RING_BYTES_PER_HZ: u64 = 48 << 10;
 /// Its smallest and its largest size.
 const RING_BYTES: RangeInclusive<u64> = 1 << 20..=4 << 20;
 const MAX_CPUS: usize = 32;
@@ -291,6 +291,7 @@ impl Config {
             environment: labels::variables(&self.label),
             only_user: fpprof_collector::user_of_file_capabilities(),
             drop_privileges: true,
+            exclude_children: true,
             poll: POLL,
             ring_bytes: (call_graph.has_usual_size() && self.off_cpu.is_none() && has_room)
                 .then_some(usize::try_from(ring_bytes)?),

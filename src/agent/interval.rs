@@ -8,6 +8,7 @@ use super::effort::Used;
 use super::labels::LabelRule;
 use super::metrics::Metrics;
 use super::s3;
+use super::stopping::Stopping;
 use super::store::Store;
 use crate::exit::print_failure;
 use crate::live::Part;
@@ -70,6 +71,8 @@ pub(super) struct Stored {
     pub(super) used: Used,
     /// Bytes written to the store.
     pub(super) bytes: usize,
+    /// Samples in the store by event.
+    by_event: BTreeMap<String, u64>,
     /// Recorded samples that are not in the store, by cause.
     pub(super) discarded: BTreeMap<&'static str, u64>,
     /// What is to be sent.
@@ -111,8 +114,8 @@ impl Counting {
 }
 
 impl IntervalWriter {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { analyst: Analyst::default(), metrics, failures: Failures::default() }
+    pub(super) fn new(metrics: Arc<Metrics>, stopping: Arc<Stopping>) -> Self {
+        Self { analyst: Analyst::new(stopping), metrics, failures: Failures::default() }
     }
 
     /// Stores an interval and its counters; `None` if there is no balance to read.
@@ -145,19 +148,19 @@ impl IntervalWriter {
         let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
         // Before the process that analyses starts, so that not all are in memory at once.
         parser.end_idle();
+        // Starting, and storing the interval before, needed other code than going on does.
+        unmap_code();
         let mut stored = self.store_stacks(part, recorded, span, options);
         // The interval, its tables and requests were large for a moment.
         return_freed_memory();
-        // Starting needed other code than going on does.
-        unmap_code();
         let n_stored = recorded.saturating_sub(stored.discarded.values().sum());
         self.metrics.add_stored(n_stored);
         stored.discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
         let Spent { cpu, used } = meter.look(parser.cpu_time() + self.analyst.cpu_time(), &parser.pids());
         self.metrics.interval_ended(&Spent { cpu, used });
         (stored.cpu, stored.used) = (cpu, used);
-        rows.push(counter("stored", "", n_stored));
-        rows.extend(stored.discarded.iter().map(|(cause, &samples)| counter("discarded", cause, samples)));
+        let names = ticks.keys().map(|&event| meta.events.get(usize::from(event)).map_or("", |event| &event.name));
+        rows.extend(of_samples(&names.collect::<Vec<_>>(), n_stored, &stored));
         rows.push(counter("cpu_ns", "", cpu.as_nanos()));
         rows.push(counter("rss_bytes", "", used.rss_bytes));
         rows.extend(rate.map(|rate| counter("rate_hz", "", rate)));
@@ -185,6 +188,7 @@ impl IntervalWriter {
             cpu: Duration::ZERO,
             used,
             bytes: 0,
+            by_event: BTreeMap::new(),
             discarded: BTreeMap::new(),
             requests: Vec::new(),
             owners: Owners::All,
@@ -194,12 +198,13 @@ impl IntervalWriter {
             match self.analyst.analyse(part, span) {
                 Ok(Output { analysed, table, requests, owners }) => {
                     stored.owners = owners;
-                    let readable = analysed.samples.min(samples);
+                    let readable = analysed.samples.values().sum::<u64>().min(samples);
                     discarded.insert("damaged", samples.saturating_sub(readable));
                     self.metrics.add_stacks(&analysed);
                     self.note_not_sent(analysed.not_sent);
                     if self.write(options.store, Table::Stacks, start_unix_us, &table) {
                         stored.bytes = table.len();
+                        stored.by_event.clone_from(&analysed.samples);
                     } else {
                         discarded.insert("not_written", readable);
                     }
@@ -289,6 +294,19 @@ impl Failures {
     pub(super) fn works(&mut self, doing: &str) {
         self.0.remove(doing);
     }
+}
+
+/// What became of the recorded samples of these events. What is discarded is not known by event if there are several.
+fn of_samples(events: &[&str], n_stored: u64, stored: &Stored) -> Vec<Counter> {
+    let of = |event: &str, counter| Counter { event: event.to_owned(), ..counter };
+    let sole = if let [event] = events { event } else { "" };
+    let discarded = stored.discarded.iter().map(|(cause, &samples)| of(sole, counter("discarded", cause, samples)));
+    // Not by what a process says that hostile files may have taken over, if that is more than was recorded.
+    let by_event: Vec<_> =
+        events.iter().map(|&event| (event, stored.by_event.get(event).copied().unwrap_or(0))).collect();
+    let is_known = by_event.iter().try_fold(0_u64, |sum, (_, n)| sum.checked_add(*n)) == Some(n_stored);
+    let by_event = if is_known { by_event } else { vec![(sole, n_stored)] };
+    by_event.into_iter().map(|(event, n)| of(event, counter("stored", "", n))).chain(discarded).collect()
 }
 
 /// The recorder's counters since the previous part, by event.

@@ -9,6 +9,8 @@ use super::cost::Spent;
 use super::counted::Ticks;
 use super::effort::{Effort, Step};
 use super::store::Size;
+use crate::worker::Owners;
+use fpprof_recording::model::LossCause;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -64,6 +66,12 @@ pub(super) struct Metrics {
 
 /// Time allowed for analysing and storing an interval after its end.
 const PATIENCE: Duration = Duration::from_secs(150);
+
+/// What becomes of samples that are to be sent.
+const PUSH_OUTCOMES: [&str; 8] =
+    ["accepted", "partly_refused", "refused", "unreadable", "too_many", "no_room", "not_written", "expired"];
+/// Why recorded samples are not stored.
+const DISCARD_CAUSES: [&str; 5] = ["no_room", "unknown", "damaged", "not_written", "not_unwound"];
 
 fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> Labels {
     labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect()
@@ -123,7 +131,21 @@ impl Metrics {
         registry.register("debug_files", "Requests of missing debug information, by outcome", all.debug_files.clone());
         registry.register_with_unit("spool", "Size of what waits to be sent", Unit::Bytes, all.spool_bytes.clone());
         registry.register("spool_files", "Requests that wait to be sent", all.spool_files.clone());
-        Self { registry, ..all }
+        let all = Self { registry, ..all };
+        all.begin();
+        all
+    }
+
+    /// Begins series at zero whose labels are known: a change from nothing to a first value is none to Prometheus.
+    fn begin(&self) {
+        let of_outcome = |name| labels([("outcome", name)]);
+        let begin = |family: &Counters, labels: Labels| drop(family.get_or_create(&labels));
+        PUSH_OUTCOMES.into_iter().for_each(|name| begin(&self.pushed, of_outcome(name)));
+        Outcome::ALL.into_iter().for_each(|outcome| begin(&self.compactions, of_outcome(outcome.name())));
+        DISCARD_CAUSES.into_iter().for_each(|cause| begin(&self.discarded, labels([("cause", cause)])));
+        ["down", "up"].into_iter().for_each(|direction| begin(&self.steps, labels([("direction", direction)])));
+        let owners = [Owners::Root, Owners::Nobody].into_iter().filter_map(Owners::limited);
+        owners.for_each(|owners| begin(&self.fewer_files, labels([("owners", owners)])));
     }
 
     /// Encodes all metrics as `OpenMetrics` text.
@@ -153,6 +175,9 @@ impl Metrics {
         self.skipped.get_or_create(&of_event).inc_by(ticks.skipped);
         self.dropped.get_or_create(&of_event).inc_by(ticks.dropped);
         self.unread.get_or_create(&of_event).inc_by(ticks.unread());
+        for cause in [LossCause::RingFull, LossCause::Throttled] {
+            drop(self.lost.get_or_create(&labels([("event", event), ("cause", cause.name())])));
+        }
         for (cause, &n) in &ticks.lost {
             self.lost.get_or_create(&labels([("event", event), ("cause", cause)])).inc_by(n);
         }
@@ -284,6 +309,24 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }
         assert!(metrics.is_healthy());
+    }
+
+    /// Check that a first loss, step or refusal is a change from zero.
+    #[test]
+    fn counters_begin_at_zero() {
+        let metrics = Metrics::new();
+        metrics.add_ticks("cpu-clock", &Ticks::default());
+        let text = metrics.text().expect("text");
+        for line in [
+            "fpprof_samples_lost_total{event=\"cpu-clock\",cause=\"throttled\"} 0",
+            "fpprof_samples_discarded_total{cause=\"not_unwound\"} 0",
+            "fpprof_effort_steps_total{direction=\"down\"} 0",
+            "fpprof_pushed_samples_total{outcome=\"expired\"} 0",
+            "fpprof_store_compactions_total{outcome=\"damaged\"} 0",
+            "fpprof_intervals_with_fewer_files_total{owners=\"root\"} 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
     }
 
     /// Check that the shipped alerts use only existing metrics.

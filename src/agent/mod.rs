@@ -9,7 +9,7 @@
 //! The collector records the machine into memory. At the end of each interval its samples, and the process events that
 //! still matter, go to a process that unwinds and symbolises them, writes them as a table, and exits: so its memory is
 //! freed, and after a crash the interval is analysed again with fewer files. `run` waits for the end of the interval, a signal, or the
-//! end of the recorder; `effort` keeps the cost below its limits.
+//! end of the recorder; `effort` keeps the cost below its limits, and `stopping` the time that the end takes.
 //!
 //! **Invariant:** in each interval, recorded = stored + discarded, and fired = recorded + lost + skipped + dropped +
 //! unread, where ticks unread at the end of an interval are recorded in a later one.
@@ -32,7 +32,9 @@ mod s3;
 mod server;
 mod session;
 mod spool;
+mod stopping;
 mod store;
+mod systemd;
 
 pub(crate) use analyst::{MAX_TABLE_BYTES, run as run_analyst};
 pub(crate) use config::Config;

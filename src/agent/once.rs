@@ -40,7 +40,7 @@ pub(crate) fn record(
     let config = StoreConfig { path: directory.to_owned(), compact: false, ..StoreConfig::default() };
     let store = Store::open(&config, &fpprof_collector::host().name)?;
     let (sink, feed) = live::pair(None::<File>);
-    let mut writer = IntervalWriter::new(Arc::new(Metrics::new()));
+    let mut writer = IntervalWriter::new(Arc::new(Metrics::new()), Arc::default());
     let rate = match request.sampling {
         Sampling::FrequencyHz(rate) => Some(rate),
         Sampling::Period(_) => None,

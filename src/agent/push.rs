@@ -32,10 +32,10 @@ use ureq::{Proxy, RequestBuilder};
 
 /// Timeout of a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for all requests sent while the agent ends.
-const LAST_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the agent waits for this thread to end.
-const END: Duration = Duration::from_secs(2);
+/// The least time for requests that are sent while the agent ends.
+const LEAST_TIME: Duration = Duration::from_millis(200);
+/// Time to note an answer.
+const TO_SETTLE: Duration = Duration::from_millis(50);
 /// The first and the longest pause after a failure; pauses double.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
@@ -60,7 +60,8 @@ enum Order {
     Look,
     /// Send to this collector from now on, or to none.
     To(Option<Collector>),
-    End,
+    /// Send until then, and end.
+    End(Instant),
 }
 
 /// A collector and its spool.
@@ -124,10 +125,12 @@ impl Pusher {
         let _ = self.orders.send(Order::Look);
     }
 
-    /// Sends as much as possible within [`LAST_TIMEOUT`] and ends the thread; the rest stays in the spool.
-    pub(super) fn end(self) {
-        let _ = self.orders.send(Order::End);
-        let _ = self.ended.recv_timeout(END);
+    /// Sends as much as possible until then, and ends the thread; the rest stays in the spool.
+    pub(super) fn end(self, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now()).max(LEAST_TIME);
+        let _ = self.orders.send(Order::End(Instant::now() + left));
+        // An answer that has come is noted in the spool.
+        let _ = self.ended.recv_timeout(left + TO_SETTLE);
     }
 }
 
@@ -321,15 +324,15 @@ impl Pushing {
                     self.to = collector.map(Active::new);
                     self.show();
                 }
-                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return self.last(),
+                Ok(Order::End(until)) => return self.last(until),
+                Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => self.send_one(TIMEOUT),
             }
         }
     }
 
-    /// Sends as much as possible within [`LAST_TIMEOUT`], unless the last request failed.
-    fn last(&mut self) {
-        let ends = Instant::now() + LAST_TIMEOUT;
+    /// Sends as much as possible until then, unless the last request failed.
+    fn last(&mut self, ends: Instant) {
         while self.to.as_ref().is_some_and(|to| to.pause.is_over() && to.collector.has_work()) {
             let left = ends.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -8,9 +8,11 @@ use super::interval::{Counting, Interval, IntervalWriter, Options};
 use super::metrics::Metrics;
 use super::push::{Collector, Pusher};
 use super::server::{self, Order, drop_capabilities};
-use super::session::{Pause, Printed, Session, notify, print_once};
+use super::session::{Pause, Printed, Session, print_once};
 use super::spool::Spool;
+use super::stopping::Stopping;
 use super::store::{ClockWatch, Size, Store, own_dir};
+use super::systemd::notify;
 use crate::debuginfod::{Background, Servers};
 use crate::exit::{DONE, print_failure};
 use crate::live::{Feed, Part};
@@ -52,6 +54,7 @@ struct Agent<'a> {
     printed: Printed,
     pause: Pause,
     last: Option<Last>,
+    stopping: Arc<Stopping>,
     clock: ClockWatch,
     /// See [`Request::small_rule_table`].
     small_rule_table: bool,
@@ -176,7 +179,8 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     let (order, orders) = channel();
     let metrics = Arc::new(Metrics::new());
     let settings = Settings::new(config, None, &metrics)?;
-    server::start(&settings.config.http, Arc::clone(&metrics), order.clone())?;
+    let stopping = Arc::new(Stopping::default());
+    server::start(&settings.config.http, Arc::clone(&metrics), order.clone(), Arc::clone(&stopping))?;
     let pusher = Pusher::start(Arc::clone(&metrics))?;
     let pause = Pause::new(&metrics);
     let mut agent = Agent {
@@ -185,13 +189,14 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         governor: settings.governor(),
         settings,
         previous: None,
-        writer: IntervalWriter::new(Arc::clone(&metrics)),
+        writer: IntervalWriter::new(Arc::clone(&metrics), Arc::clone(&stopping)),
         metrics,
         orders,
         order,
         printed: Printed::default(),
         pause,
         last: None,
+        stopping,
         clock: ClockWatch::default(),
         small_rule_table: true,
     };
@@ -209,8 +214,8 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
             }
         }
     }
-    notify(NotifyState::Stopping);
-    agent.pusher.end();
+    let now = Instant::now();
+    agent.pusher.end(now + agent.stopping.left(now).unwrap_or_default());
     Ok(DONE)
 }
 
@@ -220,6 +225,10 @@ impl Agent<'_> {
     /// The recorder cannot change its rate or mode while it runs, so each change ends the recording and starts another;
     /// samples of the last, partial interval are stored too, when the next recording has started.
     fn record(&mut self) -> anyhow::Result<Next> {
+        if self.stopping.is_ordered() {
+            self.close_last();
+            return Ok(Next::Stop);
+        }
         let Running { session, mut interval, mut counting } = self.start()?;
         let mut n_reads = 0;
         let next = loop {
@@ -230,6 +239,7 @@ impl Agent<'_> {
                 Ok(Order::Reload) if self.reload() => break Some(Next::Again),
                 Ok(Order::Reload) => {}
                 Ok(Order::EnlargeRuleTable) => break Some(self.enlarge_rule_table()),
+                Ok(Order::Ended) if self.stopping.is_ordered() => break Some(Next::Stop),
                 // Nobody asked it to end.
                 Ok(Order::Ended) => break None,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends && !session.feed.is_filling_up() => {}
@@ -242,7 +252,9 @@ impl Agent<'_> {
                     let ended = std::mem::replace(&mut interval, self.begin());
                     let used = self.close(part, &ended, &mut counting);
                     notify_alive(&session.feed, &mut n_reads);
-                    self.compact(&interval);
+                    if !self.stopping.is_ordered() {
+                        self.compact(&interval);
+                    }
                     if used.is_some() {
                         // These settings work: no need to go back.
                         self.previous = None;
@@ -255,9 +267,11 @@ impl Agent<'_> {
                 }
             }
         };
-        let now = Instant::now();
-        interval.ended = Some(now);
-        self.pause.begin(now);
+        // The recorder was stopped with the order, unless it began later.
+        let ordered = self.stopping.since().filter(|since| *since > interval.since);
+        let ended = ordered.unwrap_or_else(Instant::now);
+        interval.ended = Some(ended);
+        self.pause.begin(ended);
         match (session.end(), next) {
             (Ok(feed), _) => self.last = feed.take().map(|part| Last { part, interval, counting }),
             // It was to end anyway, by a stop or another reload. The settings that failed are not needed any more.
@@ -278,7 +292,8 @@ impl Agent<'_> {
     fn start(&mut self) -> anyhow::Result<Running> {
         let effort = self.governor.effort();
         let request = Request { small_rule_table: self.small_rule_table, ..self.settings.request.clone() };
-        let session = Session::start(&request, effort, self.order.clone(), &self.printed, self.pause.clone());
+        let (order, pause) = (self.order.clone(), self.pause.clone());
+        let session = Session::start(&request, effort, order, &self.printed, pause, &self.stopping);
         let interval = self.begin();
         self.close_last();
         let session = session?;
@@ -333,6 +348,9 @@ impl Agent<'_> {
         let stored = self.writer.store(part, interval, counting, options)?;
         let now = self.clock.time(Instant::now(), SystemTime::now());
         self.spool(interval.start_unix_us, &stored.requests, now);
+        if self.stopping.is_ordered() {
+            return Some(stored.used);
+        }
         match self.settings.store.remove_old(now) {
             Ok(size) => {
                 self.writer.failures.works(REMOVING);

@@ -2,6 +2,8 @@
 
 use super::config::HttpConfig;
 use super::metrics::Metrics;
+use super::stopping::Stopping;
+use super::systemd::notify;
 use crate::http::{CurrentAccess, Limits, Listener, give_up_capabilities, serve};
 use crate::output::print_message;
 use anyhow::Context as _;
@@ -9,10 +11,11 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use sd_notify::NotifyState;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Orders to the agent's main loop.
@@ -33,11 +36,16 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const LIMITS: Limits = Limits { connections: 16, pending: 16, time: Duration::from_secs(10) };
 
-/// Starts to listen, and to forward signals as orders.
+/// Starts to listen, and to forward signals as orders. One to stop also begins the end.
 ///
 /// # Errors
 /// If the address is taken, or signals cannot be caught.
-pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<Order>) -> anyhow::Result<()> {
+pub(super) fn start(
+    config: &HttpConfig,
+    metrics: Arc<Metrics>,
+    orders: Sender<Order>,
+    stopping: Arc<Stopping>,
+) -> anyhow::Result<()> {
     let listener = if config.enabled {
         let listener = TcpListener::bind(config.listen).with_context(|| format!("http.listen {}", config.listen))?;
         listener.set_nonblocking(true)?;
@@ -59,8 +67,15 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
         drop_capabilities("the thread that serves metrics");
         runtime.block_on(async {
             for (mut signal, order) in signals {
-                let orders = orders.clone();
-                tokio::spawn(async move { while signal.recv().await.is_some() && orders.send(order).is_ok() {} });
+                let (orders, stopping) = (orders.clone(), Arc::clone(&stopping));
+                tokio::spawn(async move {
+                    while signal.recv().await.is_some() && orders.send(order).is_ok() {
+                        if order == Order::Stop {
+                            notify(NotifyState::Stopping);
+                            stopping.begin(Instant::now());
+                        }
+                    }
+                });
             }
             match listener.map(tokio::net::TcpListener::from_std) {
                 Some(Ok(listener)) => {

@@ -3,6 +3,8 @@
 use super::effort::Effort;
 use super::metrics::Metrics;
 use super::server::Order;
+use super::stopping::Stopping;
+use super::systemd::notify;
 use crate::live::{self, Feed};
 use crate::output::print_message;
 use crate::progress::mode_choice;
@@ -20,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the end of a recording waits for copies of deleted files: the agent ends within two seconds.
-const SAVE_LIMIT: Duration = Duration::from_secs(1);
+const SAVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// A running recording.
 pub(super) struct Session {
@@ -70,6 +72,7 @@ impl Session {
         orders: Sender<Order>,
         printed: &Printed,
         pause: Pause,
+        stopping: &Stopping,
     ) -> anyhow::Result<Self> {
         let parser = worker::parser(effort.mode)?;
         let (sink, feed) = live::pair(None::<File>);
@@ -82,6 +85,7 @@ impl Session {
             ..request.clone()
         };
         let stop = Arc::new(StopFlag::new().context("making a stop flag")?);
+        stopping.follow(&stop);
         let (printed, its_stop) = (Arc::clone(printed), Arc::clone(&stop));
         let recorder = std::thread::Builder::new().name("fpprof-recorder".to_owned()).spawn(move || {
             let (mut is_ready, mut has_room) = (false, true);
@@ -123,11 +127,6 @@ impl Session {
         }
         Ok(self.feed)
     }
-}
-
-/// Notifies systemd; does nothing unless it started the agent.
-pub(super) fn notify(state: NotifyState<'_>) {
-    let _ = sd_notify::notify(&[state]);
 }
 
 /// Prints a message, unless it was printed before.

@@ -194,9 +194,13 @@ impl Feed {
         (!blocks.is_over).then(|| self.take_from(blocks))
     }
 
-    /// Takes a part; then, if there are many events or it is time, removes those that no later part needs.
+    /// Takes a part; then, if another may follow, and there are many events or it is time, removes those that no later part
+    /// needs.
     fn take_from(&self, mut blocks: MutexGuard<'_, Blocks>) -> Part {
         let part = blocks.take();
+        if blocks.is_over {
+            return part;
+        }
         let now = Instant::now();
         let is_time = now >= *blocks.compact_by.get_or_insert(now + COMPACT_EVERY);
         if (is_time || blocks.event_bytes > blocks.compact_at.max(COMPACT_AT)) && blocks.n_taken > 0 {

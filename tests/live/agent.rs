@@ -15,7 +15,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An agent with its own store, and a program that computes.
 pub(crate) struct Agent {
@@ -558,14 +558,7 @@ fn a_worker_that_dies_is_counted() {
     let agent = Agent::start("rate = 199\ncall-graph = \"fp\"", &[]);
     agent.wait_for_samples(20.0);
     let intervals = || agent.metric("fpprof_intervals_total");
-    let kill_one = || {
-        let is_worker = |pid: &i32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|&byte| byte == 0).nth(1) == Some(b"agent")
-        };
-        let worker = children_of(agent.agent.id()).into_iter().find(is_worker);
-        worker.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok())
-    };
+    let kill_one = || worker_of(&agent).is_some_and(|pid| kill(pid, Signal::SIGKILL).is_ok());
     let kill_until = |metric: &str| {
         wait_until("a worker is killed in time", || {
             // One worker of an interval, which may have been about to end: its interval ends after the first count.
@@ -586,6 +579,38 @@ fn a_worker_that_dies_is_counted() {
     let stored = agent.end();
     assert!(stored.counter("discarded") > 0 && stored.counter("fewer_files") > 1, "{stored:?}");
     stored.assert_balance();
+}
+
+/// Check that an agent that is to stop does not wait for a process that does not end, and counts the samples of its interval.
+#[test]
+fn a_worker_that_hangs_does_not_hold_up_the_end() {
+    let mut agent = Agent::start("rate = 199\ncall-graph = \"fp\"", &[]);
+    agent.wait_for_samples(20.0);
+    let stop = |pid: Pid| {
+        kill(pid, Signal::SIGSTOP).ok()?;
+        // One that has just exited can be signalled, too.
+        std::thread::sleep(Duration::from_millis(10));
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ").filter(|(_, fields)| fields.starts_with('T')).map(drop)
+    };
+    wait_until("a worker is stopped", || worker_of(&agent).and_then(stop).is_some());
+    let begun = Instant::now();
+    agent.stop();
+    // A quarter of the time that an agent that goes on gives its workers, and more than any machine needs for what is left.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(agent.log().contains("the agent ends, and the process that unwinds has not"), "{}", agent.log());
+    let stored = agent.stored();
+    assert!(stored.counter("discarded") > 0, "{stored:?}");
+    stored.assert_balance();
+}
+
+/// The process that unwinds an interval of an agent, while there is one.
+fn worker_of(agent: &Agent) -> Option<Pid> {
+    let is_worker = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&byte| byte == 0).nth(1) == Some(b"agent")
+    };
+    children_of(agent.agent.id()).into_iter().find(is_worker).map(Pid::from_raw)
 }
 
 fn children_of(pid: u32) -> Vec<i32> {

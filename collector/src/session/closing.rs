@@ -14,6 +14,7 @@ use crate::note::Note;
 use crate::proc::written;
 use crate::request::Outcome;
 use crate::ring::RingId;
+use crate::rules::RuleLoader;
 use crate::sideband::Throttled;
 use crate::sys::{Count, Rusage, monotonic_ns, rusage};
 use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sampling, Uncounted};
@@ -44,6 +45,7 @@ impl<W: Write> Session<'_, W> {
     /// Stops sampling, reads everything left, and closes the recording.
     pub(super) fn finish(mut self, reason: EndReason, before: &Spent, has_statistics: bool) -> Result<Outcome, Error> {
         let counts = self.samplers.disable()?;
+        self.reader.rule_loader.iter().for_each(RuleLoader::end);
         self.programs.stop_waits();
         let stopped_ns = monotonic_ns();
         let at_stop = rusage();
