@@ -90,8 +90,8 @@ pub(crate) fn profile(source: &Source, rows: &Rows, strategy: Option<Strategy>) 
         Usage(format!("{}{error}", if is_own { "--" } else { "--where " }))
     })?;
     let files = serve::Files::store(path).with_context(|| path.display().to_string())?;
-    let (profile, unread) = serve::profile(&files, &filter, &source.only.filter())?;
-    for why in unread {
+    let (profile, missing) = serve::profile(&files, &filter, &source.only.filter())?;
+    for why in missing {
         print_message(&format!("warning  {why}: samples are missing"));
     }
     let profile = profile

@@ -134,6 +134,12 @@ fn requests_to_a_collector_have_every_sample() {
     }
     // The first part begins where the whole begins.
     assert_eq!(ids.len(), whole);
+    // The waits of the same process at the same time are another profile.
+    profile.events[0].name = "off-cpu".to_owned();
+    for request in otlp::requests(&profile, 1 << 20).unwrap() {
+        let data = ExportProfilesServiceRequest::decode(gunzipped(&request.body).as_slice()).unwrap();
+        assert!(!ids.contains(&data.resource_profiles[0].scope_profiles[0].profiles[0].profile_id));
+    }
 }
 
 fn gunzipped(bytes: &[u8]) -> Vec<u8> {

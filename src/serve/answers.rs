@@ -5,8 +5,8 @@ use super::parameters::{Asked, More, parse};
 use crate::tables::Table;
 use fpprof_analysis::profile::Profile;
 use fpprof_reports::store::{
-    Choice, Cost, Facet, Facets, Filter, GoesOn, Quality, Rows, Stacks, StoreError, StoreProfile, Unit, compared,
-    flamegraph, functions,
+    Choice, Cost, Facet, Facets, FacetsAnswer, Filter, GoesOn, Quality, Rows, Stacks, StoreError, StoreProfile, Unit,
+    compared, flamegraph, functions,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -149,14 +149,16 @@ impl Answer<'_> {
         filter: &Filter,
         only: &fpprof_analysis::filter::Filter,
     ) -> Result<(Option<Profile>, Vec<String>), Failure> {
-        let Some(choice) = self.choose(&Arc::new(filter.clone()))?.finish().choice else {
-            return Ok((None, self.unread_lines()));
-        };
+        let FacetsAnswer { choice, others, .. } = self.choose(&Arc::new(filter.clone()))?.finish();
+        let Some(choice) = choice else { return Ok((None, self.unread_lines())) };
+        let without = (others > 0)
+            .then(|| format!("{others} samples of {} are of machines without {}", choice.event, choice.strategy));
         let filter = filter.clone().with(Facet::Event, &choice.event).with(Facet::Strategy, &choice.strategy);
         let mut profile = StoreProfile::new(choice, only.clone());
         self.each(Table::Stacks, &Arc::new(filter), &StoreProfile::COLUMNS, true, |rows| profile.add(rows))?;
         let profile = profile.finish();
-        Ok(((!profile.samples.is_empty()).then_some(profile), self.unread_lines()))
+        let missing = without.into_iter().chain(self.unread_lines()).collect();
+        Ok(((!profile.samples.is_empty()).then_some(profile), missing))
     }
 
     /// Why files could not be read, a line for each of the first.

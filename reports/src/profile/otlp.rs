@@ -89,7 +89,9 @@ fn encode(profile: &Profile, first: usize) -> ProfilesData {
                 one_sample(profile, stack, &samples, attribute_indices)
             });
             let samples = samples.collect();
-            let id = id((&profile.recorded.host, &profile.strategy, first), (process, event), profile);
+            // Profiles of different events of one recording both have this as their first.
+            let name = row(&profile.events, event).map(|event| &event.name);
+            let id = id((&profile.recorded.host, &profile.strategy, first), (process, event, name), profile);
             OtlpProfile { profile_id: id, ..of_event(profile, event, samples, &mut tables.strings) }
         });
         let (name, version) = profile.recorded.recorder.split_once(' ').unwrap_or((&profile.recorded.recorder, ""));

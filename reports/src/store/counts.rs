@@ -1,8 +1,8 @@
 //! Samples by function, and a function's callers and callees.
 
-use super::error::StoreError;
 use super::labels::{Kind, Labels};
 use super::tree::Sides;
+use crate::escape::shown;
 use rustc_hash::FxHashMap;
 
 /// A function by name and, optionally, by file.
@@ -14,12 +14,23 @@ pub struct Chosen {
     pub module: Option<String>,
 }
 
+impl Chosen {
+    /// Whether a label is this function's. Its name is as it is shown: long ones are cut.
+    pub(super) fn is(&self, label: u32, labels: &Labels) -> bool {
+        labels.get(label).is_some_and(|it| {
+            let is_named = |number, name: &str| shown(labels.text(number)) == name;
+            is_named(it.name, &self.name) && self.module.as_deref().is_none_or(|module| is_named(it.module, module))
+        })
+    }
+}
+
 /// Counts samples by label.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     by_label: Vec<Count>,
-    /// Numbers of the chosen function's name and module.
-    chosen: Option<(u32, Option<u32>)>,
+    chosen: Option<Chosen>,
+    /// By label, whether it is the chosen function's; `None` if that was not looked at yet.
+    is_chosen: Vec<Option<bool>>,
     pub(super) callers: FxHashMap<Option<u32>, u64>,
     pub(super) callees: FxHashMap<Option<u32>, u64>,
     n_stacks: u64,
@@ -36,13 +47,8 @@ pub(super) struct Count {
 }
 
 impl Counts {
-    pub(super) fn new(chosen: Option<&Chosen>, labels: &mut Labels) -> Result<Self, StoreError> {
-        let mut counts = Self::default();
-        if let Some(Chosen { name, module }) = chosen {
-            let module = module.as_deref().map(|module| labels.name(module)).transpose()?;
-            counts.chosen = Some((labels.name(name)?, module));
-        }
-        Ok(counts)
+    pub(super) fn new(chosen: Option<Chosen>) -> Self {
+        Self { chosen, ..Self::default() }
     }
 
     /// Adds a stack; frames start at the root.
@@ -67,11 +73,16 @@ impl Counts {
 
     /// Counts the callers and callees of the chosen function, each once per stack; `None` is the end of the stack.
     fn add_neighbours(&mut self, frames: &[u32], labels: &Labels, samples: u64) {
-        let Some((name, module)) = self.chosen else { return };
-        let is_chosen = |label: u32| {
-            labels.get(label).is_some_and(|it| it.name == name && module.is_none_or(|module| it.module == module))
+        let Self { chosen, is_chosen, callers, callees, beside, .. } = self;
+        let Some(chosen) = chosen else { return };
+        let mut is_chosen = |label: u32| {
+            let index = label as usize;
+            if is_chosen.len() <= index {
+                is_chosen.resize(index + 1, None);
+            }
+            let known = is_chosen.get_mut(index);
+            known.is_some_and(|known| *known.get_or_insert_with(|| chosen.is(label, labels)))
         };
-        let Self { callers, callees, beside, .. } = self;
         for (of, step) in [(callers, -1), (callees, 1)] {
             beside.clear();
             for (at, _) in frames.iter().enumerate().filter(|&(_, &label)| is_chosen(label)) {
@@ -85,6 +96,11 @@ impl Counts {
                 *n = n.saturating_add(samples);
             }
         }
+    }
+
+    /// Whether a label is the chosen function's.
+    pub(super) fn has_chosen(&self, label: u32, labels: &Labels) -> bool {
+        self.chosen.as_ref().is_some_and(|chosen| chosen.is(label, labels))
     }
 
     /// The label and samples of each function.

@@ -80,6 +80,9 @@ pub struct FacetsAnswer {
     pub labels: BTreeMap<String, Vec<Named>>,
     /// By column, the number of names left out; they have fewer samples.
     pub left_out: BTreeMap<Facet, usize>,
+    /// Samples of the chosen event of machines that have none under the chosen strategy; each machine's under the strategy with
+    /// the most of them.
+    pub others: u64,
     /// Start of the first and end of the last interval in the filter's range, seconds since 1970.
     pub span: Option<[f64; 2]>,
 }
@@ -254,6 +257,12 @@ impl Facets {
                 *n = samples.max(*n);
             }
         }
+        let of_others = most.iter().filter(|((column, name), _)| {
+            let has_choice = number.is_some_and(|number| self.counts.contains_key(&(*column, number, *name)));
+            let passes = self.filter.has_name(Facet::Host, self.names.text(*name));
+            *column == Column::Facet(Facet::Host) && passes && !has_choice
+        });
+        let others = of_others.fold(0_u64, |sum, (_, samples)| sum.saturating_add(*samples));
         let (mut facets, mut labels): (BTreeMap<_, Vec<Named>>, BTreeMap<_, Vec<Named>>) = Default::default();
         let text = |name: u32| visible(self.names.text(name)).into_owned();
         for ((column, name), samples) in most {
@@ -277,7 +286,7 @@ impl Facets {
             weight_unit,
         });
         let span = self.first_us.zip(self.end_us).map(|(first, end)| [seconds(first), seconds(end)]);
-        FacetsAnswer { combinations: self.combinations, choice, facets, labels, left_out, span }
+        FacetsAnswer { combinations: self.combinations, choice, facets, labels, left_out, others, span }
     }
 }
 

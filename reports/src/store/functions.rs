@@ -18,8 +18,8 @@ pub struct FunctionsAnswer {
     pub total: u64,
     /// The same by how the stacks end.
     pub stacks: BTreeMap<String, u64>,
-    /// The functions with the largest totals, then those of the rest with the most own samples; each in descending
-    /// order.
+    /// The functions with the largest totals, then those of the rest with the most own samples, each in descending order; then
+    /// the chosen one if it is not among them.
     pub functions: Vec<FunctionCount>,
     /// The number of functions left out; all have fewer samples.
     pub left_out: usize,
@@ -47,15 +47,18 @@ pub struct FunctionCount {
 #[must_use]
 pub fn functions(stacks: &Stacks) -> FunctionsAnswer {
     let count = |(label, Count { own: [own, _], total: [total, _], .. })| named(stacks, Some(label), own, total);
-    let mut functions: Vec<_> = stacks.counts.by_label(&stacks.labels).map(count).collect();
+    let by_label = stacks.counts.by_label(&stacks.labels);
+    let mut functions: Vec<_> = by_label.map(|(label, of_label)| (label, count((label, of_label)))).collect();
     // The largest totals first; of the remaining functions, those with the most own samples, or hot leaves would be
     // missed.
-    functions.sort_by(|a, b| (b.total, b.own, &a.name).cmp(&(a.total, a.own, &b.name)));
+    functions.sort_by(|(_, a), (_, b)| (b.total, b.own, &a.name).cmp(&(a.total, a.own, &b.name)));
     if let Some(rest) = functions.get_mut(MAX..) {
-        rest.sort_by_key(|function| Reverse(function.own));
+        rest.sort_by_key(|(_, function)| Reverse(function.own));
     }
-    let left_out = functions.len().saturating_sub(2 * MAX);
-    functions.truncate(2 * MAX);
+    let (listed, others) = functions.split_at(functions.len().min(2 * MAX));
+    let others: Vec<_> = others.iter().filter(|(label, _)| stacks.counts.has_chosen(*label, &stacks.labels)).collect();
+    let left_out = functions.len() - listed.len() - others.len();
+    let functions = listed.iter().chain(others).map(|(_, function)| function.clone()).collect();
     let neighbours = |of: &FxHashMap<Option<u32>, u64>| {
         let mut list: Vec<_> = of.iter().map(|(&label, &n)| named(stacks, label, 0, n)).collect();
         list.sort_by(|a, b| (b.total, &a.name).cmp(&(a.total, &b.name)));

@@ -7,7 +7,7 @@ use super::rows::Rows;
 use super::series::Series;
 use crate::escape::visible;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Adds up stacks by how they end, and ticks by what became of them.
@@ -20,6 +20,10 @@ pub struct Quality {
     ends: BTreeMap<String, BTreeMap<String, BTreeMap<String, u64>>>,
     /// Ticks by counter and cause.
     ticks: Series<(String, String), i64>,
+    /// Ticks of no single event: time, duration, counter and cause, and their number.
+    ticks_of_all: Vec<(i64, i64, (String, String), i64)>,
+    /// The events whose ticks are counted.
+    events: BTreeSet<String>,
 }
 
 /// How stacks end and what became of ticks.
@@ -66,11 +70,15 @@ pub struct TickCount {
 /// The counters of a balance; all others are the agent's own cost.
 const TICKS: [&str; 8] = ["fired", "recorded", "lost", "skipped", "dropped", "unread", "stored", "discarded"];
 
+/// The most rows of ticks of no single event.
+const MAX_ROWS: usize = 1_000_000;
+
 impl Quality {
     /// Starts with no rows.
     #[must_use]
     pub fn new(filter: Arc<Filter>) -> Self {
-        Self { filter, stacks: Series::default(), ends: BTreeMap::new(), ticks: Series::default() }
+        let (stacks, ends, ticks, ticks_of_all, events) = Default::default();
+        Self { filter, stacks, ends, ticks, ticks_of_all, events }
     }
 
     /// The columns of stacks that [`Self::add_stacks`] needs.
@@ -117,11 +125,22 @@ impl Quality {
         let (counters, causes) = (rows.words("counter")?.names(), rows.words("cause")?.names());
         let rows = times.iter().zip(durations).zip(hosts.zip(events)).zip(counters.zip(causes)).zip(values);
         for ((((&time, &duration), (host, event)), (counter, cause)), value) in rows {
-            let passes = self.filter.has_time(time)
-                && self.filter.has_name(Facet::Host, host)
-                && (event.is_empty() || self.filter.has_name(Facet::Event, event));
-            if passes && TICKS.contains(&counter) {
-                let of = (counter.to_owned(), visible(cause).into_owned());
+            let passes = self.filter.has_time(time) && self.filter.has_name(Facet::Host, host);
+            if !passes || !TICKS.contains(&counter) {
+                continue;
+            }
+            let of = (counter.to_owned(), visible(cause).into_owned());
+            if event.is_empty() {
+                if self.ticks_of_all.len() >= MAX_ROWS {
+                    return Err(StoreError::TooMany(MAX_ROWS));
+                }
+                self.ticks_of_all.push((time, duration, of, *value));
+                continue;
+            }
+            if !self.events.contains(event) {
+                self.events.insert(event.to_owned());
+            }
+            if self.filter.has_name(Facet::Event, event) {
                 let sum = self.ticks.at(time, duration, of)?;
                 *sum = sum.saturating_add(*value);
             }
@@ -129,9 +148,20 @@ impl Quality {
         Ok(())
     }
 
-    /// Finishes the answer.
+    /// Finishes the answer. Where several events are counted, samples of no single one that are stored are left out, as they would
+    /// be added to those of another event; what is discarded is shown with each event.
     #[must_use]
-    pub fn finish(self) -> QualityAnswer {
+    pub fn finish(mut self) -> QualityAnswer {
+        let is_sole = self.events.len() <= 1;
+        for (time, duration, of, value) in std::mem::take(&mut self.ticks_of_all) {
+            if !is_sole && of.0 == "stored" {
+                continue;
+            }
+            // Other counters of the same interval are there, so that there is room.
+            if let Ok(sum) = self.ticks.at(time, duration, of) {
+                *sum = sum.saturating_add(value);
+            }
+        }
         let stacks = self.stacks.buckets(|sum, value| *sum = sum.saturating_add(*value)).into_iter();
         let ticks = self.ticks.buckets(|sum, value| *sum = sum.saturating_add(*value)).into_iter();
         QualityAnswer {

@@ -66,7 +66,7 @@ impl Stacks {
         let root = labels.plain(Kind::All, "all")?;
         let pruned = labels.plain(Kind::Pruned, "(pruned)")?;
         let tree = Tree::new(root, pruned);
-        let counts = Counts::new(wanted.chosen.as_ref(), &mut labels)?;
+        let counts = Counts::new(wanted.chosen.clone());
         Ok(Self { labels, tree, counts, ends: BTreeMap::new(), total: [0; 2], wanted, pruned })
     }
 

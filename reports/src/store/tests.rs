@@ -5,6 +5,7 @@ use super::{
     Chosen, Cost, Facet, Facets, FacetsAnswer, Filter, FunctionCount, GoesOn, Nodes, Quality, Stacks, StoreError, Unit,
     Wanted, compared, flamegraph, functions, merge, read,
 };
+use crate::escape::shown;
 use crate::parquet::counters::{Counter, Counters};
 use crate::parquet::{counters, stacks};
 use crate::stored::{self, NOON_US, Rows};
@@ -135,6 +136,51 @@ fn functions_have_callers_and_callees() {
     let name = |name: &str| Some(name.to_owned());
     assert_eq!(of(&answer.callers), [(name("_start"), 100), (name("main"), 10)]);
     assert_eq!(of(&answer.callees), [(name("serve"), 70), (name("sort"), 30), (name("main"), 10)]);
+}
+
+/// Check that a chosen function is listed however rare it is, and found by the name that is shown of it if that is cut.
+#[test]
+fn chosen_functions_are_listed() {
+    let long = "x".repeat(1500);
+    let rare = format!("_start;main;{long}");
+    let common: Vec<String> = (0..1200).map(|n| format!("_start;main;f{n}")).collect();
+    let stacks = common.iter().map(|stack| ("nginx", stack.as_str(), COMPLETE, 2));
+    let stacks: Vec<_> = stacks.chain([("nginx", rare.as_str(), COMPLETE, 1)]).collect();
+    let name = shown(&long).into_owned();
+    assert!(name.len() < long.len());
+    let wanted = Wanted { chosen: Some(Chosen { name: name.clone(), module: None }), ..all() };
+    let answer = functions(&added(&[profile("cfi", &stacks)], wanted, &[filter(&[])]));
+    let found: Vec<_> = answer.functions.iter().filter(|one| one.name.as_ref() == Some(&name)).collect();
+    assert_eq!(found.iter().map(|one| one.total).collect::<Vec<_>>(), [1]);
+    assert_eq!((answer.functions.len(), answer.left_out), (1001, 202));
+    assert_eq!(answer.callers.first().map(|one| one.total), Some(1));
+}
+
+/// Check that stored samples of no single event are shown if one event is counted, and left out if there are several; what is
+/// discarded is always shown.
+#[test]
+fn ticks_of_no_event_are_not_those_of_any() {
+    let shown = |events: &[&str], wanted: &str| {
+        let mut quality = Quality::new(filter(&[(Facet::Event, "off-cpu")]));
+        let counter = |name, event: &str, value| Counter { name, event: event.to_owned(), cause: String::new(), value };
+        let mut counted = vec![counter("stored", "", 7), counter("discarded", "", 5)];
+        counted.extend(events.iter().flat_map(|event| [counter("fired", event, 9), counter("stored", event, 8)]));
+        let counted = Counters {
+            start_unix_us: NOON_US,
+            duration: Duration::from_secs(60),
+            host: "web-1".to_owned(),
+            counters: counted,
+        };
+        let mut bytes = Vec::new();
+        counters::write(&counted, &mut bytes).expect("written");
+        for rows in read(Bytes::from(bytes), &Quality::COUNTERS, None, &go_on()).expect("a table") {
+            quality.add_counters(&rows).expect("added");
+        }
+        quality.finish().ticks.iter().filter(|one| one.counter == wanted).map(|one| one.value).sum::<i64>()
+    };
+    let both = &["cpu-clock", "off-cpu"];
+    assert_eq!((shown(&["off-cpu"], "stored"), shown(both, "stored")), (15, 8));
+    assert_eq!((shown(&["off-cpu"], "discarded"), shown(both, "discarded")), (5, 5));
 }
 
 /// Check that pruning keeps the totals, that no node is kept without its caller, and that pruning while the tree is
@@ -284,6 +330,29 @@ fn damaged_tables_are_refused() {
     counters::write(&none, &mut counters).expect("written");
     let refused = read(Bytes::from(counters), &["value"], Some(&filter(&[(Facet::Strategy, "fp")])), &go_on());
     assert!(refused.is_ok_and(|rows| rows.is_empty()), "no rows, so no column is missed");
+}
+
+/// Check that samples of machines without the chosen strategy are counted.
+#[test]
+fn machines_without_the_strategy_are_counted() {
+    let of = |host: &str, strategy: &str, samples| {
+        stored::profile(NOON_US, host, strategy, &[("nginx", "_start;main", COMPLETE, samples)])
+    };
+    let profiles = [of("a", "cfi", 100), of("a", "fp", 100), of("b", "dwarf", 60), of("b", "fp", 60)];
+    let others = |names: &[(Facet, &str)]| {
+        let filter = filter(names);
+        let mut facets = Facets::new(Arc::clone(&filter));
+        for profile in &profiles {
+            for rows in read(table(std::slice::from_ref(profile)), &Facets::COLUMNS, None, &go_on()).expect("a table") {
+                facets.add(&rows).expect("added");
+            }
+        }
+        let answer = facets.finish();
+        (answer.choice.expect("samples").strategy, answer.others)
+    };
+    assert_eq!(others(&[]), ("cfi".to_owned(), 60));
+    assert_eq!(others(&[(Facet::Host, "a")]), ("cfi".to_owned(), 0));
+    assert_eq!(others(&[(Facet::Strategy, "fp")]), ("fp".to_owned(), 0));
 }
 
 /// Check that labels select rows, that the empty value stands for rows without a label, and that the facets obey them.
