@@ -93,7 +93,7 @@ check:
     cargo fmt --manifest-path tests/outside/Cargo.toml --check
     cargo fmt --manifest-path query/Cargo.toml --check
     clang-format --dry-run -Werror collector/src/bpf/*.c collector/src/bpf/*.h
-    shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh
+    shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh packaging/deb/* tests/*.sh workloads/*.sh
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
     RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --no-deps -p fpprof-prefetch -p fpprof-unwind -p fpprof-recording
     cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten --test viewers -- -D warnings

@@ -102,12 +102,16 @@ pack() { # ARCH
     rm -rf "$work"
     stage "$1" "$work/stage" "$work/debug"
     stage_query "$1" "$work/query"
-    pack_tar "fpprof-$version-$1-linux" "$work/stage"
+    cp -a "$work/stage" "$work/tar"
+    sed -i 's,=/usr/bin/,=/usr/local/bin/,' "$work/tar/lib/systemd/system/fpprof-agent.service"
+    pack_tar "fpprof-$version-$1-linux" "$work/tar"
     pack_tar "fpprof-$version-$1-linux-debug" "$work/debug" 0
     pack_tar "fpprof-query-$version-$1-linux" "$work/query"
 
     mkdir -p "$work/deb" "$work/deb-debug/usr/lib/debug"
     cp -a "$work/stage" "$work/deb/usr"
+    mkdir "$work/deb/DEBIAN"
+    install -m 755 packaging/deb/* "$work/deb/DEBIAN"
     mv "$work/deb/usr/share/zsh/site-functions" "$work/deb/usr/share/zsh/vendor-completions"
     mv "$work/deb/usr/share/doc/fpprof/THIRD-PARTY" "$work/deb/usr/share/doc/fpprof/copyright"
     pack_deb fpprof "$1" "$work/deb" 'profiler that compares frame pointers with DWARF unwinding'

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Boots fresh Debian systems with systemd in QEMU, emulated, with the .deb that package.sh made: enables the agent's unit
 # as an administrator does, and checks that it samples a service, says it is ready, reloads, answers, and leaves nothing
-# behind when it is stopped. Three minutes a system.
+# behind when it is stopped; that it is restarted when the package is upgraded, and that it and its store go with the package.
+# Three minutes a system.
 # usage: try-unit.sh [SUITE...]   (default: bookworm trixie)
 set -eu
 cd "$(dirname "$0")/.."
@@ -71,6 +72,18 @@ wait
 systemctl stop fpprof-agent || fail "it does not stop"
 [ "$(state Result)" = success ] || fail "it ended with $(state Result)"
 [ -z "$(pgrep fpprof)" ] || fail "processes are left: $(pgrep -a fpprof)"
+
+systemctl start fpprof-agent || fail "it does not start again"
+before=$(state MainPID)
+dpkg -i /root/fpprof.deb > /dev/null || fail "the package cannot be upgraded"
+[ "$(state ActiveState)" = active ] || fail "it does not run after an upgrade"
+[ "$(state MainPID)" != "$before" ] || fail "the old program still runs after an upgrade"
+dpkg -r fpprof > /dev/null || fail "the package cannot be removed"
+[ -z "$(pgrep fpprof)" ] || fail "the agent still runs without its package"
+[ -d /var/lib/fpprof/stacks ] || fail "the store is removed with the package"
+[ ! -e /etc/systemd/system/multi-user.target.wants/fpprof-agent.service ] || fail "the unit is still enabled"
+dpkg -P fpprof > /dev/null || fail "the package cannot be purged"
+[ ! -e /var/lib/fpprof ] || fail "the store is left after a purge"
 journalctl --no-pager -u fpprof-agent -o cat | sed 's/^/journal: /'
 echo "done"
 systemctl poweroff --force
@@ -98,8 +111,8 @@ for suite; do
         --customize-hook='rm -rf "$1"/tmp/* "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/* "$1"/usr/share/locale/*'
     mv "$root"/boot/vmlinuz-* "$work/$suite.kernel"
     rm -rf "${root:?}"/boot/*
-    cp "$deb" "$root/root"
-    chroot "$root" sh -c 'dpkg -i /root/*.deb > /dev/null && rm /root/*.deb'
+    cp "$deb" "$root/root/fpprof.deb"
+    chroot "$root" dpkg -i /root/fpprof.deb > /dev/null
     install -m 755 "$work/check" "$root/usr/local/sbin/check"
     cp "$work/check.service" "$work/busy.service" "$root/etc/systemd/system"
     ln -s ../check.service ../busy.service "$root/etc/systemd/system/multi-user.target.wants"

@@ -34,7 +34,7 @@ prefix=/usr
 [ -e $prefix/share/fish/vendor_completions.d/fpprof.fish ]
 [ -e $prefix/share/zsh/site-functions/_fpprof ] || [ -e $prefix/share/zsh/vendor-completions/_fpprof ]
 ls $prefix/share/doc/fpprof | grep -q LICENSE.GPL-2.0
-[ -e $prefix/lib/systemd/system/fpprof-agent.service ]
+grep -q "^ExecStart=$prefix/bin/fpprof agent$" $prefix/lib/systemd/system/fpprof-agent.service
 # Names of hosts, where nsswitch.conf names a plugin that a static program cannot load.
 grep -q "^hosts:.*myhostname" /etc/nsswitch.conf
 DEBUGINFOD_URLS=http://no-such-host.invalid fpprof export r --debuginfod 2>&1 > /dev/null | grep -q "it is not asked again"

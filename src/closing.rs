@@ -4,7 +4,7 @@ use crate::output::{print_drawn, print_message, stderr_style};
 use fpprof_analysis::overhead::{Setting, Ticks};
 use fpprof_analysis::summary::{Cost, Waits, lost_by_cause};
 use fpprof_collector::Outcome;
-use fpprof_recording::model::{Collector, CpuCounters};
+use fpprof_recording::model::{Collector, CpuCounters, EndReason};
 use fpprof_reports::terminal::{Closing, closing, waits_line};
 use std::path::Path;
 
@@ -15,6 +15,15 @@ pub(crate) enum Destination<'a> {
     Recording(&'a Path),
     /// A directory.
     Store(&'a Path),
+}
+
+/// Why a recording is not whole, if its file could not be written to the end.
+pub(crate) fn write_failure(outcome: &Outcome, file: &Path) -> Option<String> {
+    let EndReason::WriteFailed(errno) = outcome.end.reason else { return None };
+    let error = std::io::Error::from_raw_os_error(errno);
+    let dropped: u64 = outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum();
+    let file = file.display();
+    Some(format!("fpprof: {file}: {error}; {dropped} samples were dropped; the recording up to there can be read"))
 }
 
 /// Prints the balance, the volume, the own cost and every note to stderr; `tick_s` is the time that a tick represents,

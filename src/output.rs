@@ -279,6 +279,17 @@ impl Drop for Pending {
 /// Suffix of an older recording's name.
 const OLD: &str = ".old";
 
+/// The path for what is made of a recording: its name without `.fpprof`, if it has that, and with this extension. The end of
+/// another name may be all that tells it from others, such as a time.
+pub(crate) fn beside(recording: &Path, extension: &str) -> PathBuf {
+    let is_usual = recording.extension().is_some_and(|extension| extension == "fpprof");
+    let stem = if is_usual { recording.with_extension("") } else { recording.to_owned() };
+    let mut name = stem.into_os_string();
+    name.push(".");
+    name.push(extension);
+    name.into()
+}
+
 /// Creates or truncates a file in one of this program's own directories; readable by its owner only.
 ///
 /// # Errors

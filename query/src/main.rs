@@ -13,7 +13,7 @@ use datafusion::arrow::util::pretty::pretty_format_batches_with_schema;
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
-use std::io::{self, ErrorKind, Read as _, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -24,8 +24,8 @@ const ATTEMPTS: usize = 5;
 ///
 /// The tables are `stacks`, with a row for each process, stack and strategy of an interval, and `counters`, with the balance of
 /// ticks and the cost. Both have the column `day` (such as '2026-11-26'): a condition on it skips the files of other days.
-/// Each sample has a row for each strategy it was unwound with: choose one, or sums are wrong. `DESCRIBE stacks` lists the
-/// columns. The SQL is DataFusion's: <https://datafusion.apache.org/user-guide/sql/>
+/// Each sample has a row for each strategy it was unwound with, and with `off-cpu` waits have rows of their own: choose one
+/// strategy and one event, or sums are wrong. `DESCRIBE stacks` lists the columns. The SQL is DataFusion's: <https://datafusion.apache.org/user-guide/sql/>
 #[derive(Debug, Parser)]
 #[command(
     name = "fpprof query",
@@ -176,17 +176,39 @@ fn has<E: std::error::Error + 'static>(error: &anyhow::Error, is_it: impl Fn(&E)
     error.chain().any(|cause| cause.downcast_ref::<E>().is_some_and(&is_it))
 }
 
+/// Text without the characters that control a terminal or the direction of text, which the names in a table that somebody else
+/// made may have; line breaks stay.
+fn shown(text: &str) -> String {
+    let controls = |c: char| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if controls(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
 fn print(format: Format, schema: &SchemaRef, rows: &[RecordBatch], out: &mut impl Write) -> anyhow::Result<()> {
     match format {
-        Format::Table => writeln!(out, "{}", pretty_format_batches_with_schema(schema.clone(), rows)?)?,
+        Format::Table => {
+            writeln!(out, "{}", shown(&pretty_format_batches_with_schema(schema.clone(), rows)?.to_string()))?
+        }
         Format::Csv => {
             if let Some(field) = schema.fields().iter().find(|field| field.data_type().is_nested()) {
                 bail!("column {}: CSV has no lists and maps; choose --format json, or unnest() it", field.name());
             }
-            let mut writer = csv::Writer::new(out);
+            // Into memory first: the writer's own errors do not tell that nobody reads any more.
+            let mut writer = csv::Writer::new(Vec::new());
             // The header of an answer without rows.
             writer.write(&RecordBatch::new_empty(schema.clone()))?;
             rows.iter().try_for_each(|rows| writer.write(rows))?;
+            let text = writer.into_inner();
+            match io::stdout().is_terminal() {
+                true => out.write_all(shown(&String::from_utf8_lossy(&text)).as_bytes())?,
+                false => out.write_all(&text)?,
+            }
         }
         Format::Json => {
             // Every row has every key.

@@ -2,7 +2,7 @@
 
 use crate::debuginfod::{self, Fetcher};
 use crate::exit::{DONE, refuse_terminal};
-use crate::output::{self, print_message};
+use crate::output::{self, beside, print_message};
 use crate::recordings::{Source, print_warnings};
 use crate::worker::{Files, open_input};
 use anyhow::Context as _;
@@ -49,7 +49,7 @@ impl Args {
     }
 
     fn output(&self) -> PathBuf {
-        self.output.clone().unwrap_or_else(|| self.file.with_extension("tar.zst"))
+        self.output.clone().unwrap_or_else(|| beside(&self.file, "tar.zst"))
     }
 
     fn source(&self) -> Source {

@@ -1,7 +1,7 @@
 //! `fpprof flamegraph`: draws the stacks of a recording or a store as SVG.
 
 use crate::exit::DONE;
-use crate::output::{self, print_message};
+use crate::output::{self, beside, print_message};
 use crate::recordings::{Source, print_warnings};
 use crate::stored::{self, Rows, is_store, refuse_of_recordings};
 use crate::worker::Files;
@@ -49,7 +49,7 @@ impl Args {
     fn output(&self) -> PathBuf {
         self.output.clone().unwrap_or_else(|| match is_store(&self.source.file) {
             true => PathBuf::from("store.svg"),
-            false => self.source.file.with_extension("svg"),
+            false => beside(&self.source.file, "svg"),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! `fpprof top`: shows the hottest functions live.
 
-use crate::closing::{Destination, print_outcome};
+use crate::closing::{Destination, print_outcome, write_failure};
 use crate::exit::{DONE, FAILED, Usage, error_chain};
 use crate::output::print_message;
 use crate::top::{self, ViewConfig};
@@ -83,6 +83,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             if let Some(file) = &args.output {
                 let tick_s = Some(1.0 / f64::from(u32::try_from(args.freq).unwrap_or(u32::MAX)));
                 print_outcome(&outcome, tick_s, Destination::Recording(file))?;
+                if let Some(failure) = write_failure(&outcome, file) {
+                    print_message(&failure);
+                    return Ok(FAILED);
+                }
             }
             Ok(DONE)
         }

@@ -3,6 +3,15 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::process::Command;
 
+/// Check that the time in the name of a recording stays, and that only its usual extension is replaced.
+#[test]
+fn what_is_made_of_recordings_has_their_names() {
+    let svg = |name: &str| beside(Path::new(name), "svg").display().to_string();
+    assert_eq!(svg("/tmp/a.fpprof"), "/tmp/a.svg");
+    assert_eq!(svg("all.20261125T103000Z"), "all.20261125T103000Z.svg");
+    assert_eq!(svg("v1.2.fpprof"), "v1.2.svg");
+}
+
 const NOBODY: u32 = 65_534;
 
 /// Creates a directory like `/tmp`: everyone may create files in it.

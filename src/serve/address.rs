@@ -4,7 +4,7 @@ use crate::http::Listener;
 use anyhow::{Context as _, ensure};
 use rustix::fs::Mode;
 use rustix::process::umask;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -101,7 +101,10 @@ impl Drop for Bound {
 /// Binds a socket that only its owner may connect to. A stale one, left by a crash, is replaced.
 fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
-        let is_left = metadata.file_type().is_socket() && UnixStream::connect(path).is_err();
+        // Other errors are those of a socket that lives: of another type, or one that is not ours to connect to.
+        let nobody_listens =
+            || UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        let is_left = metadata.file_type().is_socket() && nobody_listens();
         ensure!(is_left, "it exists already: remove it, or choose another path");
         std::fs::remove_file(path)?;
     }

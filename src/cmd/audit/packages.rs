@@ -1,9 +1,10 @@
 //! Maps files to packages, from the databases of dpkg and RPM.
 
-use super::root::Root;
+use super::root::{Root, open_regular};
 use anyhow::Context as _;
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +29,8 @@ enum Kind {
     None,
 }
 
+/// The most bytes read of the list of a package; the largest have some MB.
+const MAX_LIST_BYTES: u64 = 64 << 20;
 /// Directories that may be links to the directory of the same name under `/usr`. Older packages list their files under
 /// these names.
 const MERGED: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
@@ -137,18 +140,29 @@ fn dpkg_files(lists: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
     for (package, file) in dpkg_lists(lists) {
         if package == name || package.split_once(':').is_some_and(|(package, _)| package == name) {
             is_known = true;
-            paths.extend(lines(&std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?));
+            paths.extend(lines(&read_list(&file).with_context(|| format!("cannot read {}", file.display()))?));
         }
     }
     anyhow::ensure!(is_known, "package {name} is not installed");
     Ok(paths)
 }
 
+/// Reads a list of a tree that a stranger may have made: only from a file, and only so much.
+fn read_list(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut text = Vec::new();
+    file.take(MAX_LIST_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 fn dpkg_all(lists: &Path) -> Vec<(String, Vec<PathBuf>)> {
     let mut all = Vec::new();
     for (package, file) in dpkg_lists(lists) {
         let name = package.split_once(':').map_or(package.as_str(), |(name, _)| name).to_owned();
-        all.push((name, std::fs::read(&file).map(|text| lines(&text)).unwrap_or_default()));
+        all.push((name, read_list(&file).map(|text| lines(&text)).unwrap_or_default()));
     }
     all
 }
@@ -191,6 +205,20 @@ fn lines(text: &[u8]) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that only regular files are read as lists: a FIFO would never end, a link may lead out of the tree.
+    #[test]
+    fn only_regular_lists_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("good.list"), "/bin/good\n").unwrap();
+        std::os::unix::fs::symlink(path("good.list"), path("link.list")).unwrap();
+        let made = Command::new("mkfifo").arg(path("fifo.list")).status().unwrap();
+        assert!(made.success());
+        let all = dpkg_all(dir.path());
+        let files: Vec<_> = all.iter().map(|(name, files)| (name.as_str(), files.len())).collect();
+        assert_eq!(files, [("fifo", 0), ("good", 1), ("link", 0)]);
+    }
 
     /// Check that RPM's lines are grouped by package, and that invalid lines are skipped.
     #[test]

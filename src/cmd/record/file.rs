@@ -1,7 +1,7 @@
 //! One file of a recording: how it is created, and what is printed at its end.
 
 use super::args::Args;
-use crate::closing::{Destination, print_outcome};
+use crate::closing::{Destination, print_outcome, write_failure};
 use crate::exit::{DONE, FAILED, error_chain};
 use crate::output::{RecordingFile, print_message};
 use fpprof_collector::{Error, Outcome, Request, StopFlag, TargetStatus, Update};
@@ -38,13 +38,8 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
     if !args.quiet {
         print_outcome(outcome, args.tick_s(), Destination::Recording(file))?;
     }
-    if let EndReason::WriteFailed(errno) = outcome.end.reason {
-        let error = std::io::Error::from_raw_os_error(errno);
-        let dropped: u64 = outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum();
-        print_message(&format!(
-            "fpprof: {}: {error}; {dropped} samples were dropped; the recording up to there can be read",
-            file.display()
-        ));
+    if let Some(failure) = write_failure(outcome, file) {
+        print_message(&failure);
         return Ok(FAILED);
     }
     Ok(exit_status(args, outcome))
