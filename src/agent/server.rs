@@ -2,7 +2,7 @@
 
 use super::config::HttpConfig;
 use super::metrics::Metrics;
-use super::stopping::Stopping;
+use super::stopping::{PARSING, Stopping};
 use super::systemd::notify;
 use crate::http::{CurrentAccess, Limits, Listener, give_up_capabilities, serve};
 use crate::output::print_message;
@@ -73,6 +73,8 @@ pub(super) fn start(
                         if order == Order::Stop {
                             notify(NotifyState::Stopping);
                             stopping.begin(Instant::now());
+                            tokio::time::sleep(PARSING).await;
+                            stopping.stop_parsing();
                         }
                     }
                 });

@@ -85,7 +85,7 @@ impl Session {
             ..request.clone()
         };
         let stop = Arc::new(StopFlag::new().context("making a stop flag")?);
-        stopping.follow(&stop);
+        stopping.follow(&stop, &parser);
         let (printed, its_stop) = (Arc::clone(printed), Arc::clone(&stop));
         let recorder = std::thread::Builder::new().name("fpprof-recorder".to_owned()).spawn(move || {
             let (mut is_ready, mut has_room) = (false, true);

@@ -19,6 +19,7 @@ use fpprof_collector::unmap_code;
 use fpprof_recording::model::CaptureMode;
 use rustix::fs::MemfdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::Resource;
 use std::fs::File;
 use std::io;
@@ -26,7 +27,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -93,8 +94,10 @@ struct Slot {
     limit: Duration,
     /// When a file was last parsed, nanoseconds as of [`now_ns`].
     used_ns: AtomicU64,
-    /// The pid of the process, 0 if none. Outside the lock, which is held while a file is parsed.
-    pid: AtomicU32,
+    /// The pid and the socket of the process. Outside the lock of `running`, which is held while a file is parsed.
+    current: Mutex<Option<(u32, Arc<OwnedFd>)>>,
+    /// Nothing is to be parsed any more.
+    is_over: AtomicBool,
 }
 
 /// What parsing a file gave.
@@ -194,7 +197,7 @@ impl Drop for Running {
 #[derive(Debug)]
 struct Process {
     child: Running,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     /// The memory for the results of parsing, which both processes have open.
     results: File,
 }
@@ -226,8 +229,12 @@ impl FileParser for ConfinedParser {
         self.add_ended(ended);
     }
 
+    fn give_up(&self) {
+        self.slots().for_each(Slot::give_up);
+    }
+
     fn pids(&self) -> Vec<u32> {
-        self.slots().map(|slot| slot.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0).collect()
+        self.slots().filter_map(|slot| slot.current().as_ref().map(|&(pid, _)| pid)).collect()
     }
 
     fn cpu_time(&self) -> Duration {
@@ -257,16 +264,36 @@ impl ConfinedParser {
 impl Slot {
     fn start(limit: Duration) -> anyhow::Result<Self> {
         let process = Process::start(limit)?;
-        let pid = AtomicU32::new(process.child.id());
-        Ok(Self { running: Mutex::new(Some(process)), limit, used_ns: AtomicU64::new(now_ns()), pid })
+        Ok(Self {
+            current: Mutex::new(Some(process.handle())),
+            running: Mutex::new(Some(process)),
+            limit,
+            used_ns: AtomicU64::new(now_ns()),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<(u32, Arc<OwnedFd>)>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_up(&self) {
+        let current = self.current();
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some((_, socket)) = &*current {
+            // Who waits for an answer gets the end of the stream.
+            let _ = shutdown(socket, Shutdown::Both);
+        }
     }
 
     fn parse(&self, file: &File, task: ParseTask) -> Outcome {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.used_ns.store(now_ns(), Ordering::Relaxed);
         if running.is_none() {
-            *running = Process::start(self.limit).ok();
-            self.pid.store(running.as_ref().map_or(0, |process| process.child.id()), Ordering::Relaxed);
+            let mut current = self.current();
+            // Under the lock: a process that is started is one that can be given up.
+            *running = if self.is_over.load(Ordering::Relaxed) { None } else { Process::start(self.limit).ok() };
+            *current = running.as_ref().map(Process::handle);
         }
         let pid = running.as_ref().map(|process| process.child.id());
         let time = || pid.map_or(Duration::ZERO, cpu_time);
@@ -280,7 +307,7 @@ impl Slot {
     /// Ends the process; returns its CPU time.
     fn end(&self, running: &mut Option<Process>) -> Duration {
         running.take().map_or(Duration::ZERO, |process| {
-            self.pid.store(0, Ordering::Relaxed);
+            *self.current() = None;
             cpu_time(process.child.id())
         })
     }
@@ -306,7 +333,11 @@ impl Process {
             command.stdout(Stdio::from(theirs)).stderr(Stdio::null()).process_group(0);
         })?;
         set_socket_timeout(&socket, Timeout::Recv, Some(limit)).context("cannot set a limit of time")?;
-        Ok(Self { child: Running(Some(child)), socket, results })
+        Ok(Self { child: Running(Some(child)), socket: Arc::new(socket), results })
+    }
+
+    fn handle(&self) -> (u32, Arc<OwnedFd>) {
+        (self.child.id(), Arc::clone(&self.socket))
     }
 
     fn parse(&self, file: &File, task: ParseTask) -> io::Result<ParsedFile> {
@@ -382,7 +413,7 @@ mod tests {
     #[test]
     fn idle_processes_end() {
         let slot = Slot::start(BUILD_ID_LIMIT).expect("a process");
-        let pid = || slot.pid.load(Ordering::Relaxed);
+        let pid = || slot.current().as_ref().map_or(0, |&(pid, _)| pid);
         let first = pid();
         assert_ne!(first, 0);
         let _ = slot.end_if_idle(Duration::from_secs(60));

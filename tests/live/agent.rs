@@ -604,13 +604,40 @@ fn a_worker_that_hangs_does_not_hold_up_the_end() {
     stored.assert_balance();
 }
 
+/// Check that an agent that is to stop does not wait for processes that parse files and do not end.
+#[test]
+fn parsers_that_hang_do_not_hold_up_the_end() {
+    let mut agent = Agent::start("rate = 99\ncall-graph = \"cfi\"", &[]);
+    agent.wait_for_samples(1.0);
+    let parsers = processes_of(&agent, b"record");
+    assert_eq!(parsers.len(), 3);
+    parsers.into_iter().for_each(|pid| kill(pid, Signal::SIGSTOP).expect("it runs"));
+    // A file that is new to the agent, and is copied, since it is deleted.
+    let [program, arguments @ ..] = ENDLESS;
+    let copy = agent.directory.path().join("copy");
+    std::fs::copy(format!("/usr/bin/{program}"), &copy).expect("a copy");
+    let _busy = Ended(Command::new(&copy).args(arguments).spawn().expect("it starts"));
+    std::fs::remove_file(copy).expect("removed");
+    std::thread::sleep(Duration::from_secs(2));
+    let begun = Instant::now();
+    agent.stop();
+    // The slowest parser alone would have eight more seconds.
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    agent.stored().assert_balance();
+}
+
 /// The process that unwinds an interval of an agent, while there is one.
 fn worker_of(agent: &Agent) -> Option<Pid> {
-    let is_worker = |pid: &i32| {
+    processes_of(agent, b"agent").pop()
+}
+
+/// An agent's processes for a task.
+fn processes_of(agent: &Agent, task: &[u8]) -> Vec<Pid> {
+    let does = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|&byte| byte == 0).nth(1) == Some(b"agent")
+        line.split(|&byte| byte == 0).nth(1) == Some(task)
     };
-    children_of(agent.agent.id()).into_iter().find(is_worker).map(Pid::from_raw)
+    children_of(agent.agent.id()).into_iter().filter(does).map(Pid::from_raw).collect()
 }
 
 fn children_of(pid: u32) -> Vec<i32> {

@@ -94,6 +94,9 @@ pub trait FileParser: std::fmt::Debug + Send + Sync {
     /// Ends processes of the parser that have had nothing to do for a while; they are started again when needed.
     fn end_idle(&self) {}
 
+    /// Fails what is being parsed, and all that follows: the recording has to end now.
+    fn give_up(&self) {}
+
     /// The parser's processes, which are not to be profiled.
     fn pids(&self) -> Vec<u32> {
         Vec::new()
