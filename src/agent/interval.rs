@@ -12,6 +12,7 @@ use super::stopping::Stopping;
 use super::store::Store;
 use crate::exit::print_failure;
 use crate::live::Part;
+use crate::output::print_message;
 use crate::tables::Table;
 use crate::worker::Owners;
 use fpprof_collector::parse::FileParser;
@@ -265,6 +266,9 @@ impl IntervalWriter {
         match store.write(table, start_unix_us, bytes) {
             Ok(()) => {
                 self.metrics.add_written(bytes.len());
+                if self.failures.0.contains(table.name()) {
+                    print_message(&format!("fpprof: {} are stored again", table.name()));
+                }
                 self.failures.works(table.name());
                 true
             }

@@ -125,8 +125,9 @@ impl Settings {
             None => ("a collector", "push.url"),
             Some(_) => ("a collector of another protocol", "push.protocol"),
         };
+        let plural = if files == 1 { "" } else { "s" };
         print_message(&format!(
-            "fpprof: {samples} samples wait in {} for {whose}, in {files} files: set {key}, or they are removed when they are \
+            "fpprof: {samples} samples wait in {} for {whose}, in {files} file{plural}: set {key}, or they are removed when they are \
              older than store.keep",
             self.spool.dir().display()
         ));
@@ -183,6 +184,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     server::start(&settings.config.http, Arc::clone(&metrics), order.clone(), Arc::clone(&stopping))?;
     let pusher = Pusher::start(Arc::clone(&metrics))?;
     let pause = Pause::new(&metrics);
+    let clock = ClockWatch::new(settings.store.newest());
     let mut agent = Agent {
         path,
         pusher,
@@ -197,7 +199,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         pause,
         last: None,
         stopping,
-        clock: ClockWatch::default(),
+        clock,
         small_rule_table: true,
     };
     print_message(&format!("fpprof: {}", agent.settings.config.summary()?));

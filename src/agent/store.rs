@@ -1,15 +1,20 @@
 //! The store: a directory of plain Parquet files, readable by any engine.
 //!
 //! [`crate::tables`] defines the paths. A file is written under a temporary name and renamed, so that readers see all
-//! of it or nothing. `STORE/spool` is the spool, `STORE/compacting` see [`super::compaction`].
+//! of it or nothing. `STORE/spool` is the spool, `STORE/compacting` see [`super::compaction`]. `STORE/HOST.lock` is locked by
+//! the one process that writes for this machine.
 
 use super::config::StoreConfig;
 use crate::tables::{Table, day_of, file_of};
 use anyhow::Context as _;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use walkdir::WalkDir;
 
@@ -27,13 +32,18 @@ pub(super) struct Store {
 const JUMP: Duration = Duration::from_secs(3600);
 
 /// Watches the clock, by which the age of files is judged.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ClockWatch {
     last: Option<(Instant, SystemTime)>,
     jumped: Option<Instant>,
 }
 
 impl ClockWatch {
+    /// Starts with the time of the newest file that was written before: at a machine's start its clock may be wrong, too.
+    pub(super) fn new(newest: Option<SystemTime>) -> Self {
+        Self { last: newest.map(|time| (Instant::now(), time)), jumped: None }
+    }
+
     /// Records the time; returns it, unless the clock was set forward within the last hour.
     pub(super) fn time(&mut self, at: Instant, now: SystemTime) -> Option<SystemTime> {
         if let Some((then, time)) = self.last.replace((at, now)) {
@@ -67,15 +77,10 @@ impl Store {
     /// Opens the store of this configuration, and removes partial files that a crash left.
     ///
     /// # Errors
-    /// If its directory cannot be created or written, or others may write to it.
+    /// If its directory cannot be created or written, others may write to it, or another process writes for this machine.
     pub(super) fn open(config: &StoreConfig, host: &str) -> anyhow::Result<Self> {
         let store = Self { config: config.clone(), host: file_name(host) };
-        let context = || format!("store {}", config.path.display());
-        own_dir(&config.path).with_context(context)?;
-        [Table::Stacks, Table::Counters]
-            .iter()
-            .try_for_each(|table| own_dir(&config.path.join(table.name())))
-            .with_context(context)?;
+        store.claim(&[Table::Stacks, Table::Counters])?;
         // Only this machine's: others may share the store. `file_of` puts no other `-` before the host.
         let own = format!("{}.parquet{PARTIAL}", store.host);
         for (path, _, _) in store.files(|name| name.split_once('-').is_some_and(|(_, rest)| rest == own)) {
@@ -84,11 +89,22 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes a table of the interval that began at this time.
+    /// Creates the directories of these tables if they are missing, and makes sure that nobody else writes to them.
+    fn claim(&self, tables: &[Table]) -> anyhow::Result<()> {
+        let path = &self.config.path;
+        let context = || format!("store {}", path.display());
+        own_dir(path).with_context(context)?;
+        lock(&self.lock_file()).with_context(context)?;
+        tables.iter().try_for_each(|table| own_dir(&path.join(table.name()))).with_context(context)
+    }
+
+    /// Writes a table of the interval that began at this time. The directory may have been replaced since the last one, for
+    /// example by another volume.
     ///
     /// # Errors
     /// If it cannot be written; no partial file is left.
     pub(super) fn write(&self, table: Table, start_unix_us: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        self.claim(&[table])?;
         let dir = self.config.path.join(table.name()).join(day_of(start_unix_us)?);
         make_dir(&dir).with_context(|| dir.display().to_string())?;
         let name = file_of(start_unix_us, &self.host)?;
@@ -99,7 +115,19 @@ impl Store {
     pub(super) fn remove_if_empty(&self) {
         // Fails if there is something in them, which stays.
         let tables = [Table::Stacks, Table::Counters].map(|table| self.config.path.join(table.name()));
-        tables.iter().chain([&self.config.path]).for_each(|dir| _ = std::fs::remove_dir(dir));
+        if tables.iter().all(|dir| std::fs::remove_dir(dir).is_ok()) {
+            let _ = std::fs::remove_file(self.lock_file());
+        }
+        let _ = std::fs::remove_dir(&self.config.path);
+    }
+
+    /// When the newest file was written.
+    pub(super) fn newest(&self) -> Option<SystemTime> {
+        self.files(|name| name.ends_with(".parquet")).into_iter().map(|(_, modified, _)| modified).max()
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.config.path.join(format!("{}.lock", self.host))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -175,6 +203,29 @@ pub(super) fn own_dir(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Locks a file until this process ends: two that write for one machine would remove each other's files.
+fn lock(path: &Path) -> anyhow::Result<()> {
+    /// By device and inode. A configuration that is read again opens its store again.
+    static LOCKED: Mutex<BTreeMap<(u64, u64), File>> = Mutex::new(BTreeMap::new());
+    let context = || path.display().to_string();
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = opened.with_context(context)?;
+    let metadata = file.metadata().with_context(context)?;
+    let mut locked = LOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let id = (metadata.dev(), metadata.ino());
+    if locked.contains_key(&id) {
+        return Ok(());
+    }
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            anyhow::bail!("another fpprof writes to it: stop that one, or choose another directory")
+        }
+        result => result.with_context(|| format!("cannot lock {}", path.display()))?,
+    }
+    locked.insert(id, file);
+    Ok(())
+}
+
 /// Creates a directory that only its owner can read: stacks reveal what programs do.
 pub(super) fn make_dir(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
@@ -237,7 +288,8 @@ mod tests {
 
     fn names(dir: &Path) -> Vec<String> {
         let files = WalkDir::new(dir).sort_by_file_name().into_iter().flatten();
-        let files = files.filter(|entry| entry.file_type().is_file());
+        let is_lock = |name: &std::ffi::OsStr| Path::new(name).extension().is_some_and(|extension| extension == "lock");
+        let files = files.filter(|entry| entry.file_type().is_file() && !is_lock(entry.file_name()));
         files.map(|entry| entry.path().strip_prefix(dir).expect("below").display().to_string()).collect()
     }
 
@@ -258,6 +310,22 @@ mod tests {
         std::fs::create_dir_all(taken).expect("made");
         again.write(Table::Counters, NOON_US, b"table").expect_err("not written");
         assert_eq!(names(dir.path()).len(), 1);
+    }
+
+    /// Check that a directory that was replaced while the store is open is checked as at the start.
+    #[test]
+    fn a_replaced_directory_is_checked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = store(dir.path(), 1 << 20);
+        let path = dir.path().join("store");
+        std::fs::rename(&path, dir.path().join("aside")).expect("moved");
+        DirBuilder::new().mode(0o777).create(&path).expect("made");
+        let mode = |mode| std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode));
+        mode(0o777).expect("its mode");
+        store.write(Table::Stacks, NOON_US, b"table").expect_err("others may write");
+        mode(0o700).expect("its mode");
+        store.write(Table::Stacks, NOON_US, b"table").expect("written");
+        assert!(path.join("a_host_1.lock").exists());
     }
 
     /// Check that old files are removed, then the oldest while the total is too large, and that empty directories go
@@ -286,14 +354,20 @@ mod tests {
     /// Check that for an hour after the clock was set forward no age is judged, and that time that passes is no jump.
     #[test]
     fn a_jump_of_the_clock_removes_nothing() {
-        let mut watch = ClockWatch::default();
-        let (begun, noon) = (Instant::now(), SystemTime::UNIX_EPOCH + Duration::from_micros(NOON_US));
+        let noon = SystemTime::UNIX_EPOCH + Duration::from_micros(NOON_US);
+        let mut watch = ClockWatch::new(None);
+        let begun = Instant::now();
         let mut at = |elapsed_s, clock_s| {
             watch.time(begun + Duration::from_secs(elapsed_s), noon + Duration::from_secs(clock_s)).is_some()
         };
         assert!(at(0, 0) && at(60, 60) && at(90_000, 90_000) && at(90_060, 90_000));
         assert!(!at(90_120, 9_000_000) && !at(90_180, 90_180) && !at(93_000, 93_000));
         assert!(at(93_721, 93_721));
+
+        let mut started_late = ClockWatch::new(Some(noon));
+        let later = noon + Duration::from_secs(9_000_000);
+        assert!(started_late.time(Instant::now(), later).is_none());
+        assert!(started_late.time(Instant::now() + JUMP, later + JUMP).is_some());
     }
 
     fn walked(dir: &Path, n: u64) -> PathBuf {

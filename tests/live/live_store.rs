@@ -1,6 +1,6 @@
 //! Tests of `fpprof record --live`: what is recorded is unwound at once, and is in a store or counted.
 
-use crate::agent::read;
+use crate::agent::{Agent, read};
 use crate::support::serving::Serving;
 use crate::support::{fpprof, ran};
 use nix::sys::signal::Signal;
@@ -46,6 +46,17 @@ fn a_command_is_stored() {
     let functions = serving.answer("functions?process=perl&function=Perl_runops_standard");
     assert!(functions["callers"][0]["total"].as_i64() > Some(0), "{functions}");
     assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
+}
+
+/// Check that only one process at a time writes to a store.
+#[test]
+fn a_store_has_one_writer() {
+    let agent = Agent::start("rate = 99\ncall-graph = \"fp\"", &[]);
+    agent.wait_for_samples(1.0);
+    let refused = ran(fpprof().args(["record", "--live", "-o"]).arg(agent.store()).args(["--", "true"]));
+    assert_eq!(refused.status, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("another fpprof writes to it"), "{}", refused.stderr);
+    agent.end().assert_balance();
 }
 
 /// Check that what cannot be recorded leaves nothing behind, and that what is no directory stays as it is.
