@@ -16,6 +16,7 @@ use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -200,7 +201,7 @@ impl Source {
         let analysis = self.analyse_for(strategies, |options| options.page = page)?;
         if analysis.summary.blocked_ns.is_some() {
             let words = "this view counts samples, but off-cpu samples stand for times; \
-                         use `fpprof report`, `flamegraph` or `export` with --event off-cpu";
+                         use `fpprof report` (without --html), `flamegraph` or `export` with --event off-cpu";
             return Err(Usage(words.to_owned()).into());
         }
         Ok(analysis)
@@ -233,6 +234,9 @@ impl Source {
         if self.debuginfod {
             debuginfod::check()?;
         }
+        if let Some(root) = self.symfs.as_ref().filter(|root| !root.is_dir()) {
+            anyhow::bail!("--symfs {}: no such directory", root.display());
+        }
         let context = || self.file.display().to_string();
         let file =
             open_input(&self.file).map_err(|error| match error.downcast_ref::<io::Error>().map(io::Error::kind) {
@@ -244,6 +248,16 @@ impl Source {
                 }
                 _ => error.context(context()),
             })?;
+        let kind = file.metadata().with_context(context)?.file_type();
+        if kind.is_dir() {
+            anyhow::bail!(
+                "{}: a directory; stores are read by `fpprof serve`, `export`, `flamegraph` and `query`",
+                context()
+            );
+        }
+        if kind.is_fifo() || kind.is_char_device() {
+            anyhow::bail!("{}: a pipe or a terminal; write the recording to a file first", context());
+        }
         Recording::open(BufReader::new(file)).with_context(context)
     }
 }

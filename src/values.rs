@@ -117,7 +117,7 @@ pub(crate) fn sized_call_graph(text: &str) -> Result<CallGraph, String> {
     let mode = match auto {
         Some(options) => call_graph(&format!("cfi{options}")),
         None => call_graph(text).map_err(|error| match error.strip_prefix("expected fp") {
-            Some(others) => format!("expected auto, fp{others}"),
+            Some(others) => format!("expected auto[,fp], fp{others}"),
             None => error,
         }),
     };
@@ -188,12 +188,20 @@ pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
 /// # Errors
 /// If the text is no such time; the error says why.
 pub(crate) fn wait(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("`{text}` is not a time; expected 50us, 1ms or 0, for instance (and `--` before a command)");
+    let wrong = || format!("`{text}` is not a time; expected 50us, 1ms or 0, for instance");
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let unit = units.into_iter().find_map(|(unit, of_s)| Some((text.strip_suffix(unit)?, of_s)));
     let (digits, of_s) = unit.or_else(|| (text == "0").then_some((text, 1.0))).ok_or_else(wrong)?;
     let number: f64 = digits.trim_end().parse().map_err(|_error| wrong())?;
     std::time::Duration::try_from_secs_f64(number * of_s).map_err(|_error| wrong())
+}
+
+/// [`wait`] for an option whose value may be left out: then the command may be taken for it.
+///
+/// # Errors
+/// Those of [`wait`].
+pub(crate) fn wait_option(text: &str) -> Result<std::time::Duration, String> {
+    wait(text).map_err(|error| format!("{error} (and `--` before a command)"))
 }
 
 /// When a recording switches to another file.
@@ -289,7 +297,7 @@ mod tests {
         assert_eq!(auto.mode, CaptureMode::Cfi { stack_bytes: 8192, verify: 100, frame_pointers: true });
         assert_eq!(auto.else_mode(), Some(CaptureMode::Both { stack_bytes: 8192, every: 1 }));
         assert_eq!(sized_call_graph("cfi").map(CallGraph::else_mode), Ok(None));
-        assert!(sized_call_graph("autofp").is_err_and(|error| error.starts_with("expected auto, fp, ")));
+        assert!(sized_call_graph("autofp").is_err_and(|error| error.starts_with("expected auto[,fp], fp, ")));
         let up_to = |text, largest| sized_call_graph(text).map(|graph| graph.up_to(largest));
         assert_eq!(up_to("both", 65_528), Ok(CaptureMode::Both { stack_bytes: 65_528, every: 1 }));
         assert_eq!(up_to("dwarf", u32::MAX), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));

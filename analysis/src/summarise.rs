@@ -182,7 +182,7 @@ fn ended(end: &End) -> String {
         EndReason::Exited(status) => format!("command exited with status {status}"),
         EndReason::Killed(signal) => format!("command was killed by signal {signal}"),
         EndReason::TargetsGone => "all profiled processes ended".to_string(),
-        EndReason::Duration => "stopped after --duration".to_string(),
+        EndReason::Duration => "reached its time limit (--duration or --switch-output)".to_string(),
         EndReason::Signal(signal) => format!("the recorder was stopped by signal {signal}"),
         EndReason::MaxSize => "reached its size limit (--max-size or --switch-output)".to_string(),
         EndReason::WriteFailed(errno) => {

@@ -169,7 +169,7 @@ fn names_not_recorded(n: u64) -> (Option<u64>, Cow<'static, str>) {
 
 const PROCESSES_NOT_FOLLOWED: &str = "processes were not followed, as the table of processes was full";
 const PROCESSES_UNREADABLE: &str =
-    "processes ended or were unreadable before their mappings were read; their samples are truncated (process_gone)";
+    "processes ended or were unreadable before their mappings were read; samples of these are truncated (process_gone)";
 const COUNTER_SHARED: &str = "others use it too; samples of the other time are missing";
 const CPUS_WITHOUT_RING: &str = "CPUs came online during the recording and have no ring buffer: their samples are \
     counted as lost (no_ring); record again";

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// graphs, and the command's output. If interrupted, it writes the report of the runs until then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Modes: none (no profiler), none-again (the same again: any difference is noise), fp,
-dwarf:BYTES, both:BYTES; with perf: perf:fp, perf:dwarf:BYTES.
+dwarf:BYTES, both:BYTES, cfi:BYTES; with perf: perf:fp, perf:dwarf:BYTES.
 
 Examples:
   fpprof compare --metric '([0-9.]+) IOPS' -- ./bench.sh

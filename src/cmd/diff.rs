@@ -94,6 +94,13 @@ fn recordings(args: &Args, after: &Path) -> anyhow::Result<u8> {
     let labels = sources.each_ref().map(|source| format!("{}{only}", source.file.display()));
     let [old, new] = &labels;
     let sides = (view(&before, &strategy, old)?, view(&after, &strategy, new)?);
+    for (side, _) in [&sides.0, &sides.1] {
+        anyhow::ensure!(
+            side.samples > 0,
+            "{} has no samples under {strategy}: there is nothing to compare",
+            side.label
+        );
+    }
     let mut report = changes(sides.0.clone(), sides.1.clone(), false);
     report.warnings = warnings(&before.summary, &after.summary, old, new);
     print(args, &report)?;

@@ -82,11 +82,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 
 fn init(path: &Path) -> anyhow::Result<()> {
     use anyhow::Context as _;
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path);
-    let written = file
-        .as_mut()
-        .map_err(|error| std::io::Error::from(error.kind()))
-        .and_then(|file| file.write_all(TEMPLATE.as_bytes()));
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let written = file.and_then(|mut file| file.write_all(TEMPLATE.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))?;
     print_message(&format!("wrote {}; edit it, then run `fpprof flags run {}`", path.display(), path.display()));
     Ok(())

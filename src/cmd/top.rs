@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// Updates every second: self and total shares of the last seconds, complete, truncated and broken stacks, lost samples,
 /// and the cost of sampling. Writes no file unless -o is given.
 ///
-/// Keys: q quit · f, d stacks by frame pointers or by call frame information (DWARF) · p split by process · t sort by total · / filter (Enter
+/// Keys: q quit · f, d stacks by frame pointers or by call frame information (DWARF) · p by process · t sort by total · / filter (Enter
 /// applies it, Esc removes it) · arrows, Page Up, Page Down, Home scroll.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

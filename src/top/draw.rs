@@ -8,16 +8,15 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, Wrap};
 
-const KEYS: &str =
-    "q quit  f/d fp or CFI stacks  p split by process  t sort by total  / filter  Esc no filter  ↑↓ scroll";
+const KEYS: &str = "q quit  f/d fp or CFI  p by process  t sort by total  / filter  Esc clear  ↑↓ scroll";
 
 /// Draws the whole view. Names come from the profiled programs: their control characters are escaped.
 pub(crate) fn draw(view: &mut View, frame: &mut Frame<'_>) {
     let areas = Layout::vertical([Constraint::Length(4), Constraint::Min(2), Constraint::Length(1)]);
     let [head, body, foot] = areas.areas(frame.area());
-    frame.render_widget(Paragraph::new(head_lines(view)), head);
+    frame.render_widget(Paragraph::new(head_lines(view)).wrap(Wrap { trim: true }), head);
     view.page = usize::from(body.height.saturating_sub(1));
     let rows = view.rows();
     frame.render_widget(table(view, &rows), body);

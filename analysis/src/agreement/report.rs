@@ -65,6 +65,7 @@ pub fn disagreement(
     let collected = &replayed.collected;
     check_filter(&recorded.selection, collected.shown, &recorded.timeline)?;
     let mut report = Report::new(collected, &modules, options).make();
+    report.warnings.splice(0..0, recording.damage().lines());
     if !options.filter.is_all() {
         report.warnings.push(format!("only the samples of {} are compared", options.filter));
     }

@@ -36,29 +36,30 @@ impl Damage {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
+        let of = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         if self.skipped_bytes > 0 || self.skipped_blocks > 0 {
-            lines.push(format!("{} corrupt bytes skipped, {} blocks missing", self.skipped_bytes, self.skipped_blocks));
+            let (bytes, blocks) = (of(self.skipped_bytes, "corrupt byte"), of(self.skipped_blocks, "block"));
+            lines.push(format!("{bytes} skipped, {blocks} missing"));
         }
         if self.malformed_blocks > 0 {
-            lines.push(format!("{} blocks are corrupt", self.malformed_blocks));
+            lines.push(format!("{} with corrupt contents", of(self.malformed_blocks, "block")));
         }
         if self.lost_samples > 0 || self.lost_sideband > 0 {
-            lines.push(format!(
-                "{} samples and {} process events missing in them",
-                self.lost_samples, self.lost_sideband
-            ));
+            let (samples, events) = (of(self.lost_samples, "sample"), of(self.lost_sideband, "process event"));
+            lines.push(format!("{samples} and {events} missing in them"));
         }
         if self.torn_tail_bytes > 0 {
             lines.push(format!(
-                "the last {} bytes of the file are a truncated or corrupt block with at least {} samples",
-                self.torn_tail_bytes, self.torn_tail_samples
+                "a truncated or corrupt block at the end of the file: {} with at least {}",
+                of(self.torn_tail_bytes, "byte"),
+                of(self.torn_tail_samples, "sample")
             ));
         }
         if self.foreign_blocks > 0 {
-            lines.push(format!("{} blocks belong to another recording", self.foreign_blocks));
+            lines.push(format!("{} of another recording", of(self.foreign_blocks, "block")));
         }
         if self.repeated_blocks > 0 {
-            lines.push(format!("{} blocks are there twice", self.repeated_blocks));
+            lines.push(format!("{} there twice", of(self.repeated_blocks, "block")));
         }
         lines
     }

@@ -126,7 +126,7 @@ const TITLES: [&str; 10] = [
     "bytes",
     "bytes/sample",
     "× fp",
-    "samples fired = recorded + lost",
+    "samples: fired = recorded + lost + skipped",
     "gaps",
     "collector CPU",
     "BPF/tick",

@@ -38,7 +38,7 @@ fn main_table(sheet: &Sheet, out: &mut dyn Write) -> io::Result<()> {
         "bytes",
         "bytes/sample",
         "× fp",
-        "samples fired = recorded + lost",
+        "samples: fired = recorded + lost + skipped",
         "gaps",
         "collector CPU",
         "BPF/tick",

@@ -96,7 +96,8 @@ pub fn waits_line(waits: &Waits, style: &Style, out: &mut dyn Write) -> io::Resu
         0 => String::new(),
         _ => format!(", {} in all", blocked(not_sampled.short_ns)),
     };
-    let threshold = blocked(waits.threshold_ns);
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let threshold = nanoseconds(waits.threshold_ns as f64);
     line.part(Tone::Plain, format!("+ skipped {}", count(waits.skipped)))
         .part(Tone::Plain, format!("({} shorter than {threshold}{in_all};", count(not_sampled.short)))
         .part(Tone::Plain, format!("{} preempted)", count(not_sampled.preempted)))
@@ -121,18 +122,24 @@ pub(super) fn blocked(ns: u64) -> String {
 fn balance(closing: &Closing<'_>) -> Paragraph {
     let n_lost = closing.lost.values().fold(0_u64, |sum, &n| sum.saturating_add(n));
     let mut line = Paragraph::new("balance", INDENT);
-    line.part(Tone::Plain, format!("fired {}", count(closing.fired)))
-        .part(Tone::Plain, format!("= recorded {}", count(closing.recorded)))
-        .part(if n_lost > 0 { Tone::Warn } else { Tone::Plain }, format!("+ lost {}", count(n_lost)));
+    // perf does not count the ticks that fired.
+    if closing.is_imported {
+        line.part(Tone::Dim, "fired unknown").part(Tone::Plain, format!("· recorded {}", count(closing.recorded)));
+    } else {
+        line.part(Tone::Plain, format!("fired {}", count(closing.fired)))
+            .part(Tone::Plain, format!("= recorded {}", count(closing.recorded)));
+    }
+    line.part(if n_lost > 0 { Tone::Warn } else { Tone::Plain }, format!("+ lost {}", count(n_lost)));
     let causes: Vec<_> = closing.lost.iter().filter(|&(_, &n)| n > 0).collect();
     if !causes.is_empty() {
         let by_cause: Vec<_> = causes.iter().map(|&(cause, &n)| format!("{} {}", shown(cause), count(n))).collect();
         line.part(Tone::Plain, format!("({})", by_cause.join(", ")));
     }
-    line.part(Tone::Plain, format!("+ skipped {}", count(closing.skipped))).part(
-        if closing.dropped > 0 { Tone::Warn } else { Tone::Plain },
-        format!("+ dropped {}", count(closing.dropped)),
-    );
+    if !closing.is_imported {
+        line.part(Tone::Plain, format!("+ skipped {}", count(closing.skipped)));
+        let tone = if closing.dropped > 0 { Tone::Warn } else { Tone::Plain };
+        line.part(tone, format!("+ dropped {}", count(closing.dropped)));
+    }
     let rest = unaccounted(closing, n_lost);
     if rest != 0 {
         line.part(Tone::Bad, format!("+ {rest} unaccounted for: the balance does not hold"));

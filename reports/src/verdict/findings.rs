@@ -8,6 +8,8 @@ use fpprof_analysis::accuracy::Relation;
 
 /// The most functions named after which chains break.
 const MAX_CULPRITS: usize = 3;
+/// The smallest chunk that `record` copies, bytes.
+const MIN_CHUNK: u64 = 64;
 /// To what a share applies, by the rule.
 const EVERYWHERE: &str = "overall and in every process with at least 100 samples and 1 % of all samples";
 
@@ -219,7 +221,8 @@ pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
     let (sample, minute) = case.copied(chunk);
     let takes =
         format!(" copies {} per sample, {} per minute at this rate, before compression.", bytes(sample), bytes(minute));
-    let option = format!("--call-graph dwarf,{}", chunk_size(chunk.max(1024)));
+    let size = if chunk < 1024 { chunk.max(MIN_CHUNK).to_string() } else { chunk_size(chunk) };
+    let option = format!("--call-graph dwarf,{size}");
     Some(Finding::new(Judgement::Neutral).name(&option).words(takes))
 }
 

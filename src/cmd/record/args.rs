@@ -34,7 +34,7 @@ const HELP_LONG: &str = "Print help (see a summary with '-h')";
 /// Record a command, processes, threads, a cgroup or the whole machine
 ///
 /// Exits with the status of the command: 127 if it was not found, 126 if it could not be run, 128+N if signal N killed
-/// it. Exits with 1 if not a single sample was taken.
+/// it. Exits with 1 if the command succeeded and not a single sample was taken.
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_flag = true,
@@ -101,7 +101,7 @@ pub(crate) struct Args {
     /// default TIME is 50us; it includes the wait for a CPU after the wake-up, as in perf and bcc. Needs eBPF. Costs more
     /// before Linux 6.15: there the stacks of short waits are copied, too.
     #[arg(
-        long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait,
+        long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait_option,
         help_heading = SAMPLING
     )]
     off_cpu: Option<Duration>,
@@ -146,7 +146,8 @@ pub(crate) struct Args {
     pub(super) duration: Option<Duration>,
     /// Stop when the recording has BYTES; a command that still runs gets SIGTERM
     ///
-    /// The file can exceed BYTES by the file and symbol names that are written at the end.
+    /// The file can exceed BYTES by the samples of about a second, and by the file and symbol names that are written at the
+    /// end.
     #[arg(long, value_name = "BYTES", value_parser = values::size, help_heading = OUTPUT)]
     max_size: Option<u64>,
     /// Continue in a new file each TIME (30s, 10min, 1h, 1d) or SIZE (100M): FILE.20261125T103000Z, with the time in UTC

@@ -70,7 +70,7 @@ pub(super) fn print_no_samples(args: &Args, reason: EndReason) {
     print_message(if reason == EndReason::MaxSize {
         "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"
     } else if args.counts_occurrences() {
-        "fpprof: no samples: the event did not happen in the target, or fewer times than -c N; pass a smaller -c, or record all processes with -a"
+        "fpprof: no samples: the event did not happen in what was recorded, or fewer times than -c N; pass a smaller -c, or record more processes"
     } else {
         "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F"
     });

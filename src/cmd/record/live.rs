@@ -37,10 +37,14 @@ fn closed(args: &Args, recorded: Recorded, store: &Path) -> anyhow::Result<u8> {
     let Recorded { mut outcome, bytes, cpu, discarded } = recorded;
     // The blocks of the recording were only in memory.
     outcome.bytes_written = bytes;
+    outcome.end.own_cost.written_bytes = None;
     if !args.quiet {
         print_outcome(&outcome, args.tick_s(), Destination::Store(store))?;
-        let percent = 100.0 * cpu.as_secs_f64() / outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
-        print_message(&format!("in all    {:.2} s CPU with unwinding ({percent:.1} % of one CPU)", cpu.as_secs_f64()));
+        let (cpu_s, duration_s) = (cpu.as_secs_f64(), outcome.duration.as_secs_f64());
+        // Most of the cost of a moment is that of the start.
+        let share =
+            if duration_s < 1.0 { String::new() } else { format!(" ({:.1} % of one CPU)", 100.0 * cpu_s / duration_s) };
+        print_message(&format!("in all    {cpu_s:.2} s CPU with unwinding{share}"));
     }
     let status = exit_status(args, &outcome);
     let n_discarded: u64 = discarded.values().sum();
