@@ -6,13 +6,13 @@ mod place;
 use crate::worker::{Made, client};
 use anyhow::Context as _;
 use fpprof_collector::StopFlag;
-use fpprof_recording::Recording;
+use fpprof_recording::{LooksLike, Recording};
 use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
 use place::{Place, own_uid};
 use rustix::fs::{FileType, OFlags, Stat};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufReader, IsTerminal as _, Write};
+use std::io::{self, BufReader, IsTerminal as _, Read as _, Write};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -202,6 +202,23 @@ fn may_be_replaced(old: &Place) -> bool {
     is_file(&stat) && (stat.st_size == 0 || is_recording())
 }
 
+/// Refuses a path that already names what cannot be made again: somebody mistook an option's file for the input.
+fn refuse_to_replace(place: &Place) -> anyhow::Result<()> {
+    let mut head = Vec::new();
+    if place.stat(false).is_ok_and(|stat| is_file(&stat))
+        && let Ok(file) = place.open(OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)
+    {
+        file.take(64).read_to_end(&mut head)?;
+    }
+    let what = match LooksLike::judge(&head) {
+        LooksLike::Recording => "a recording",
+        LooksLike::PerfData => "a perf.data file",
+        LooksLike::Elf => "a program or library",
+        _ => return Ok(()),
+    };
+    anyhow::bail!("{} is {what} and would be overwritten; choose another output file", place.path().display())
+}
+
 fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
@@ -214,8 +231,7 @@ fn is_file(stat: &Stat) -> bool {
 pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     if path == Path::new("-") {
         let mut out = io::BufWriter::new(io::stdout().lock());
-        fill(&mut out)?;
-        return Ok(out.flush()?);
+        return fill(&mut out).and_then(|()| out.flush()).context("cannot write to stdout");
     }
     let context = || format!("cannot write {}", path.display());
     let write = |file| {
@@ -249,6 +265,7 @@ impl Pending {
         if let Some(file) = open_special(&place, None)? {
             return Ok((file, Self { place, beside: None }));
         }
+        refuse_to_replace(&place)?;
         let beside = place.beside(&format!(".{}.part", std::process::id()))?;
         let file = beside.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;

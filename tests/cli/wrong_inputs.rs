@@ -1,6 +1,6 @@
 //! Wrong inputs: each gives one clear message with a remedy, the right exit status, and no data loss.
 
-use crate::support::{copy_program, fpprof, ran, run};
+use crate::support::{ENDLESS, copy_program, fpprof, ran, run};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn values_are_checked_before_anything_runs() {
         ("dwarf,10G", &["10G"]),
         ("both,lots", &["lots"]),
         ("lbr", &["both"]),
-        ("nonsense", &["expected auto, fp, dwarf[,BYTES], both[,BYTES][,1/N] or cfi[,BYTES][,verify=N][,fp]"]),
+        ("nonsense", &["expected auto[,fp], fp, dwarf[,BYTES], both[,BYTES][,1/N] or cfi[,BYTES][,verify=N][,fp]"]),
     ] {
         assert_refused(&run(["record", "--call-graph", value, "--", "sh", "-c", &touch]), 2, words);
     }
@@ -154,6 +154,32 @@ fn foreign_files_are_named_for_what_they_are() {
     }
     assert_refused(&run(["report", "/nonexistent/file"]), 1, &["/nonexistent/file"]);
     assert_refused(&run(["report", dir.path().to_str().unwrap()]), 1, &[dir.path().to_str().unwrap()]);
+}
+
+/// Check that no output replaces a recording, and that `diff` says what is missing of a damaged one.
+#[test]
+fn recordings_are_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.fpprof");
+    let options = ["record", "-F", "499", "--call-graph", "both", "--duration", "1", "-o"];
+    let recorded = ran(fpprof().args(options).arg(&file).arg("--").args(ENDLESS));
+    let before = fs::read(&file).unwrap_or_else(|_| panic!("{recorded:?}"));
+    let name = file.to_str().unwrap();
+    for args in [
+        &["export", name, "-o", name][..],
+        &["flamegraph", name, "-o", name],
+        &["report", name, "--html", name],
+        &["archive", name, "-o", name],
+        &["diff", name, "--svg", name],
+    ] {
+        let refused = ran(fpprof().args(args));
+        assert_eq!(refused.status, 1, "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("would be overwritten; choose another output file"), "{args:?}: {refused:?}");
+        assert!(fs::read(&file).unwrap() == before, "{args:?}");
+    }
+    fs::write(&file, &before[..before.len() * 2 / 3]).unwrap();
+    let diff = run(["diff", name, "--json"]);
+    assert!(diff.stdout.contains("truncated or corrupt block"), "{diff:?}");
 }
 
 /// Check that what is no perf.data file, no core or no linked ELF file is named for what it is, and that the message
