@@ -23,6 +23,10 @@ const MAX_RATE: u64 = 999;
 /// The shortest interval: each one costs a file and the start of a process.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
+/// Less than what the agent needs at its lowest rate: it would only lower the rate.
+const MIN_MEMORY: (u64, &str) = (32 << 20, "32M");
+/// Less than a file.
+const MIN_BYTES: (u64, &str) = (1 << 10, "1K");
 
 /// How often the ring buffers are read: each time costs some 100 µs.
 const POLL: Duration = Duration::from_secs(1);
@@ -248,6 +252,14 @@ impl Config {
         ensure!(self.store.keep >= self.interval, "store.keep: must not be shorter than the interval");
         let cpu = self.limits.cpu_percent;
         ensure!(cpu > 0.0 && cpu <= 100.0, "limits.cpu-percent: choose more than 0 and at most 100");
+        let least = [
+            ("limits.memory", self.limits.memory, MIN_MEMORY),
+            ("store.max-size", self.store.max_size, MIN_BYTES),
+            ("push.max-spool", self.push.max_spool, MIN_BYTES),
+        ];
+        for (key, bytes, (least, name)) in least {
+            ensure!(bytes >= least, "{key}: choose {name} or more");
+        }
         if !self.http.listen.ip().is_loopback() {
             bail!(
                 "http.listen: {} is no loopback address; metrics are served without a password, so let a proxy on this \
@@ -306,9 +318,10 @@ impl Config {
     pub(crate) fn summary(&self) -> anyhow::Result<String> {
         let mode: CaptureMode = self.request()?.mode;
         Ok(format!(
-            "{} Hz, {}, a file every {} s in {}{}{}{}",
+            "{} Hz, {}{}, a file every {} s in {}{}{}{}",
             self.rate,
             values::mode_name(mode),
+            self.off_cpu.map_or_else(String::new, |least| format!(" and waits of {least:?} or more")),
             self.interval.as_secs_f64(),
             self.store.path.display(),
             self.push.summary(),

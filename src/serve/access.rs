@@ -121,6 +121,10 @@ fn tls(cert: &Path, key: &Path) -> anyhow::Result<TlsAcceptor> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = config.with_no_client_auth().with_single_cert(chain, key);
+    let config = config.map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => anyhow::anyhow!("the key is not that of the certificate"),
+        other => other.into(),
+    });
     let mut config = config.with_context(|| format!("{of_cert} with {of_key}"))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))

@@ -40,8 +40,8 @@ const HEADERS: [(HeaderName, &str); 5] = [
 /// The server's state.
 struct Server {
     files: Files,
-    /// Whether every request that comes here had the token.
-    has_token: bool,
+    /// Whether every request that comes here had the token, or came through a socket that only its owner can open.
+    is_private: bool,
     page: Page,
     /// Held by the query being answered.
     turn: Arc<Semaphore>,
@@ -69,7 +69,8 @@ pub(crate) fn run(files: Files, listen: &Listen, args: &AccessArgs, access: Acce
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let page = page(&files.name());
     let (turn, places) = (Arc::new(Semaphore::new(1)), Semaphore::new(MAX_WAITING + 1));
-    let server = Server { files, has_token: access.token.is_some(), page, turn, places };
+    let is_private = access.token.is_some() || matches!(listen, Listen::Unix(_));
+    let server = Server { files, is_private, page, turn, places };
     let url = bound.url(access.tls.is_some())?;
     runtime.block_on(async {
         let (order, mut orders) = mpsc::channel(1);
@@ -114,6 +115,9 @@ fn routes(server: Server) -> Router {
         .route("/", get(show))
         .route("/favicon.ico", get(async || StatusCode::NO_CONTENT))
         .route("/api/{question}", get(ask))
+        .fallback(async || {
+            failed(StatusCode::NOT_FOUND, "the page is at /, and its answers as JSON at /api/flamegraph and others")
+        })
         .layer(from_fn_with_state(Arc::clone(&server), protect))
         .with_state(server)
 }
@@ -125,13 +129,13 @@ async fn show(State(server): State<Arc<Server>>) -> Response {
 /// Adds the security headers to every answer, and refuses requests that pages of others have a browser send.
 ///
 /// With a token the `Host` header does not matter: a page that reaches this server under a name of its own does not know
-/// the token, and a browser sends a password only to the name that it was typed for.
+/// the token, and a browser sends a password only to the name that it was typed for. Browsers do not reach Unix sockets.
 async fn protect(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
     let mut response = if request.method() != Method::GET {
         let refusal = failed(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered");
         ([(header::ALLOW, "GET")], refusal).into_response()
-    } else if !server.has_token && !is_of_this_machine(request.headers()) {
+    } else if !server.is_private && !is_of_this_machine(request.headers()) {
         let message = "the Host header names another machine: open the page as localhost or 127.0.0.1";
         failed(StatusCode::FORBIDDEN, message)
     } else if is_api && is_of_another_page(request.headers()) {

@@ -205,7 +205,7 @@ fn bad_files_are_refused() {
     }
     let other = KeyPair::generate().expect("a key").serialize_pem();
     for (text, words) in [
-        (other.as_str(), "KeyMismatch"),
+        (other.as_str(), "the key is not that of the certificate"),
         ("no key", "no private key in it; give it as PEM without a passphrase"),
         ("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", "without a passphrase"),
     ] {
