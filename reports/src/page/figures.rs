@@ -11,7 +11,7 @@ pub(super) fn filters() -> Markup {
             label for="filter-process" { "process" } select #filter-process {}
             label for="filter-thread" { "thread" } select #filter-thread {}
             label for="search" { "search frames" }
-            input #search type="search" placeholder="name or module; press / to get here" autocomplete="off"
+            input #search type="search" placeholder="name or module (key: /)" autocomplete="off"
                 spellcheck="false" size="30";
             span.found #found role="status" {}
         }
@@ -69,7 +69,7 @@ fn legend(case: &Case<'_>) -> Markup {
         ("leaf-0", "the sampled instruction"),
         ("inlined-0", "inlined"),
         ("kernel-0", "kernel"),
-        ("heuristic-0", "heuristic"),
+        ("heuristic-0", "heuristic (--fallback)"),
         ("nocall-0", "no call before it"),
     ];
     let (reference, other) = (strategy_words(case.reference), case.other.map(strategy_words).unwrap_or_default());

@@ -128,13 +128,8 @@ fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
             format!("{} at {} on each CPU, by {}", environment.event, environment.rate, environment.collector),
         ),
         (
-            "n",
-            format!(
-                "{} samples in {} ({} per second)",
-                count(summary.recorded),
-                seconds(summary.duration_s),
-                number(rate)
-            ),
+            "samples",
+            format!("{} in {} ({} per second)", count(summary.recorded), seconds(summary.duration_s), number(rate)),
         ),
         ("times", environment.times().unwrap_or_default()),
         ("filter", filtered(case)),

@@ -79,8 +79,8 @@ fn body(case: &Case<'_>, data: &Data) -> Markup {
     }
 }
 
-const LOSSES: &str = "Each bar is a slice of time, coloured by how its stacks ended. Below are the gaps on each CPU; \
-    point at one for its cause.";
+const LOSSES: &str = "Each bar is a slice of time, coloured by how its stacks ended. Below are the gaps on each CPU, \
+    if there were any; point at one for its cause.";
 
 fn chunks(case: &Case<'_>) -> Markup {
     html! {
@@ -126,7 +126,7 @@ fn broken_chains(case: &Case<'_>) -> Markup {
         @if let Some((other, agreement)) = agreement.filter(|(_, agreement)| !agreement.functions.is_empty()) {
             h2 { "Where the caller is missing" }
             p.lead {
-                "Functions whose caller " (strategy_words(other)) " misses first, compared with "
+                "Functions whose caller is the first that is missing: " (strategy_words(other)) " compared with "
                 (strategy_words(case.reference)) "."
             }
             (tables::culprits(agreement))

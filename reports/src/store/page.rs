@@ -160,7 +160,7 @@ fn functions_view() -> Markup {
             div.split {
                 div.card {
                     div.controls {
-                        label { "show " input type="search" data-state="find" placeholder="part of a name  ( / )"; }
+                        label { "filter " input type="search" data-state="find" placeholder="part of a name  ( / )"; }
                         span.found #functions-count role="status" {}
                     }
                     div.wrap.scroll #functions-table {}

@@ -68,7 +68,7 @@ export function losses(figure, answer, counters) {
 const COSTS = {
   cpu: { label: "per cent of one CPU", value: (row) => row.cpu_percent, text: (value) => `${value.toFixed(2)} %` },
   rss: { label: "resident memory, MB", value: (row) => row.rss_bytes / 1e6, text: (value) => bytes(value * 1e6) },
-  rate: { label: "samples a second and CPU", value: (row) => row.rate_hz, text: (value) => `${value} Hz` },
+  rate: { label: "samples per second on each CPU", value: (row) => row.rate_hz, text: (value) => `${value} Hz` },
 };
 
 /** One measure of the agents' cost, a line for each machine. */

@@ -148,8 +148,8 @@ function neighbours(answer, amount, plain) {
   for (const [list, title, end] of lists) {
     const columns = [
       { title, value: (one) => one.name ?? "", cell: (one) => (one.name === null ? end : choose(one)) },
-      { title: "together", numeric: true, value: (one) => one.total, cell: (one) => plain(one.total) },
-      { title: "of it", numeric: true, value: (one) => one.total, cell: (one) => share(one.total, own?.total ?? 0) },
+      { title: "samples", numeric: true, value: (one) => one.total, cell: (one) => plain(one.total) },
+      { title: "share", numeric: true, value: (one) => one.total, cell: (one) => share(one.total, own?.total ?? 0) },
     ];
     const draw = (sort) => byId(list).replaceChildren(cut(columns, answer[list], { sort, onSort: draw }));
     draw(2);
