@@ -46,7 +46,7 @@ stage() { # ARCH STAGE DEBUG: what goes below /usr, and what goes below /usr/lib
     gzip -9n "$2"/share/man/man1/*
     mkdir -p "$2/lib/systemd/system"
     cp packaging/fpprof-agent.service "$2/lib/systemd/system"
-    cp packaging/agent.toml packaging/alerts.yml README.md LICENSE-APACHE LICENSE-MIT collector/src/bpf/LICENSE.* "$2/share/doc/fpprof"
+    cp packaging/agent.toml packaging/alerts.yml README.md AGENT.md LIMITS.md LICENSE-APACHE LICENSE-MIT collector/src/bpf/LICENSE.* "$2/share/doc/fpprof"
     cargo run --quiet --release --example notices -- "$1-unknown-linux-gnu" > "$2/share/doc/fpprof/THIRD-PARTY"
     chmod 644 "$debug"/*
     chmod -R u=rwX,go=rX "$2" "$3"
