@@ -20,7 +20,7 @@ use std::process::ExitCode;
 /// How often a query begins anew because the agent merged files that were listed.
 const ATTEMPTS: usize = 5;
 
-/// Ask a store questions in SQL
+/// Query a store in SQL
 ///
 /// The tables are `stacks`, with a row for each process, stack and strategy of an interval, and `counters`, with the balance of
 /// ticks and the cost. Both have the column `day` (such as '2026-11-26'): a condition on it skips the files of other days.
@@ -50,7 +50,7 @@ struct Args {
     /// The query; `-` reads it from stdin
     #[arg(value_name = "SQL", allow_hyphen_values = true)]
     sql: String,
-    /// The directory of a store, or a table of `fpprof export --format parquet`, which is `stacks` then
+    /// Directory of a store, or a file of `fpprof export --format parquet`, which is then the table `stacks`
     #[arg(short, long, value_name = "PATH", default_value = "/var/lib/fpprof")]
     store: PathBuf,
     /// How rows are printed
@@ -61,7 +61,7 @@ struct Args {
 /// How rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Columns for the eye
+    /// Aligned columns
     Table,
     /// Comma-separated values, with a header
     Csv,

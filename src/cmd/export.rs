@@ -26,7 +26,8 @@ const SAMPLE_BYTES: usize = 512;
 /// Write the stacks of a recording or a store for other tools
 ///
 /// FILE may also be a perf.data file: its samples are unwound and folded as they are read, which is faster than importing
-/// it first. Or it is the directory of a store, whose intervals are added up.
+/// it first. Or it is the directory of a store, whose intervals are added up: as folded, pprof, speedscope or otlp, selected by
+/// --from, --to and --where.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof export run.fpprof --format pprof -o run.pb.gz          # go tool pprof -http : run.pb.gz

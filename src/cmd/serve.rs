@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// The directory of a store, a recording, or a table of `export --format parquet`
     #[arg(value_name = "STORE|RECORDING", default_value = "/var/lib/fpprof")]
     path: PathBuf,
-    /// Address and port, where port 0 is any that is free, or unix:PATH
+    /// Address and port (port 0: any free port), or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7475", value_parser = listen)]
     listen: Listen,
     #[command(flatten)]

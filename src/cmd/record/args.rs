@@ -162,7 +162,7 @@ pub(crate) struct Args {
     /// With --switch-output: keep the newest N complete files of this recording, and remove the others
     #[arg(long, value_name = "N", requires = "switch_output", help_heading = OUTPUT)]
     pub(super) switch_max_files: Option<NonZeroUsize>,
-    /// Write equal samples once with their number, over TIME (1s to 1h); smaller recordings, coarser times [default: 10s]
+    /// Write equal samples within TIME (1s to 1h) once, with their count: smaller recordings, coarser times [default: 10s]
     ///
     /// Samples are equal if event, CPU, thread and stacks are the same, and the process has mapped nothing, executed no
     /// program and changed no name or cgroup between them. All of them then have the time of the first, at most TIME early;
