@@ -79,7 +79,9 @@ pub(super) fn run(
         is_waiting = false;
         samples = samples.saturating_add(outcome.samples);
         status = status.max(close(args, &outcome, &file)?);
-        files.add(file);
+        if !files.add(file, outcome.end.reason) {
+            pause(stop)?;
+        }
         if outcome.samples == 0 && outcome.end.reason == EndReason::MaxSize {
             print_message(
                 "fpprof: no samples: a file reached --switch-output before the first sample; pass a larger size",
@@ -143,9 +145,14 @@ impl Files<'_> {
         path
     }
 
-    /// Adds a complete file, and removes the oldest if there are too many.
-    fn add(&mut self, file: PathBuf) {
-        self.complete.push_back(file);
+    /// Adds a file, and removes the oldest if there are too many. One that could not be written to its end goes before the others:
+    /// while the disk fails, the recordings from before stay. Returns whether it could.
+    fn add(&mut self, file: PathBuf, reason: EndReason) -> bool {
+        let is_whole = !matches!(reason, EndReason::WriteFailed(_));
+        match is_whole {
+            true => self.complete.push_back(file),
+            false => self.complete.push_front(file),
+        }
         while self.most.is_some_and(|most| self.complete.len() > most.get())
             && let Some(oldest) = self.complete.pop_front()
         {
@@ -153,5 +160,26 @@ impl Files<'_> {
                 print_message(&format!("fpprof: cannot remove the oldest recording {}: {error:#}", oldest.display()));
             }
         }
+        is_whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the oldest file goes first, and before it one that could not be written to its end.
+    #[test]
+    fn whole_files_stay_while_the_disk_fails() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut files = Files { path: dir.path(), most: NonZeroUsize::new(2), complete: VecDeque::new() };
+        let mut add = |name: &str, is_whole| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "").expect("written");
+            let reason = if is_whole { EndReason::Duration } else { EndReason::WriteFailed(28) };
+            assert_eq!(files.add(path, reason), is_whole);
+            ["a", "b", "c", "d"].into_iter().filter(|name| dir.path().join(name).exists()).collect::<String>()
+        };
+        assert_eq!([add("a", true), add("b", true), add("c", false), add("d", true)], ["a", "ab", "ab", "bd"]);
     }
 }
