@@ -635,7 +635,9 @@ fn worker_of(agent: &Agent) -> Option<Pid> {
 fn processes_of(agent: &Agent, task: &[u8]) -> Vec<Pid> {
     let does = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|&byte| byte == 0).nth(1) == Some(task)
+        let mut arguments = line.split(|&byte| byte == 0).skip(1);
+        // A child before its exec has the agent's own arguments.
+        arguments.next() == Some(task) && arguments.all(<[u8]>::is_empty)
     };
     children_of(agent.agent.id()).into_iter().filter(does).map(Pid::from_raw).collect()
 }
