@@ -409,6 +409,24 @@ pub(crate) fn serve_parser() -> anyhow::Result<u8> {
 mod tests {
     use super::*;
 
+    /// Check that who waits for a process that does not answer is freed when it is given up, and that no other process is started.
+    #[test]
+    fn a_process_is_given_up() {
+        let slot = Arc::new(Slot::start(Duration::from_secs(3600)).expect("a process"));
+        let pid = slot.current().as_ref().map_or(0, |&(pid, _)| pid).cast_signed();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGSTOP).expect("it runs");
+        let parse = |slot: &Slot| slot.parse(&File::open("/proc/self/exe").expect("a file"), ParseTask::BuildId).parsed;
+        let (waiting, (done, ended)) = (Arc::clone(&slot), std::sync::mpsc::channel());
+        std::thread::spawn(move || done.send(parse(&waiting)));
+        while slot.running.try_lock().is_ok() {
+            std::thread::yield_now();
+        }
+        slot.give_up();
+        assert_eq!(ended.recv_timeout(Duration::from_secs(600)), Ok(None));
+        assert_eq!(parse(&slot), None);
+        assert!(slot.current().is_none());
+    }
+
     /// Check that a process that has had nothing to do for long enough is ended, unless it is just being used.
     #[test]
     fn idle_processes_end() {
