@@ -59,7 +59,7 @@ impl Damage {
             lines.push(format!("{} of another recording", of(self.foreign_blocks, "block")));
         }
         if self.repeated_blocks > 0 {
-            lines.push(format!("{} there twice", of(self.repeated_blocks, "block")));
+            lines.push(format!("{} repeated", of(self.repeated_blocks, "block")));
         }
         lines
     }
