@@ -4,6 +4,7 @@
 //! capabilities(7), seccomp(2), landlock(7), prctl(2) `PR_SET_NO_NEW_PRIVS`.
 
 use anyhow::Context as _;
+use fpprof_collector::unmap_code;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
     path_beneath_rules,
@@ -127,7 +128,8 @@ fn set_limit(resource: Resource, current: u64, maximum: u64) -> anyhow::Result<(
 }
 
 /// Drops all capabilities, the right to run programs, and every system call but those of [`ALLOWED`]. Files can be
-/// opened only if `reads`, and then only for reading. Must be called before threads are started.
+/// opened only if `reads`, and then only for reading. Also unmaps the code that only the start needed. Must be called before
+/// threads are started.
 ///
 /// # Errors
 /// If the kernel refuses. Then nothing may be parsed.
@@ -142,6 +144,8 @@ pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .context("cannot drop capabilities")?;
+    // It opens /proc/self/pagemap: with the capabilities that would show physical addresses, and after the filter it is refused.
+    unmap_code();
     rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
     limit(Resource::Core, 0)?;
     restrict(reads).context("cannot set Landlock rules")?;

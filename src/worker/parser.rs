@@ -15,8 +15,9 @@ use fpprof_analysis::modules::RuleFiles;
 use fpprof_collector::parse::{
     Credit, FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile, RuleRange, parse as parse_plain,
 };
-use fpprof_collector::unmap_code;
+use fpprof_collector::{return_freed_memory, unmap_code};
 use fpprof_recording::model::CaptureMode;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{Shutdown, shutdown};
@@ -48,7 +49,9 @@ const SECONDS_A_FAILURE: u64 = 4;
 const TIME_AT_ONCE_NS: u64 = 30_000_000_000;
 const TIME_PART: u64 = 10;
 /// How long a process without a task may stay: each takes some MB, and starting it some ms.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(1);
+/// A process that has waited so long for a task gives back what memory it can.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Maximum memory of a process: a file, the results, and the program itself.
 const MAX_MEMORY_BYTES: u64 = 512 << 20;
 /// Maximum number of open files: three, and the one being parsed.
@@ -390,10 +393,16 @@ pub(crate) fn serve_parser() -> anyhow::Result<u8> {
         limit(resource, most)?;
     }
     confine(false)?;
-    unmap_code();
     let results = io::stdout();
     let mut rule_files = RuleFiles::default();
-    while let Some((task, file)) = receive::<ParseTask>(io::stdin())? {
+    let next = || {
+        if matches!(poll(&mut [PollFd::new(&io::stdin(), PollFlags::IN)], Some(&PAUSE)), Ok(0)) {
+            unmap_code();
+            return_freed_memory();
+        }
+        receive::<ParseTask>(io::stdin())
+    };
+    while let Some((task, file)) = next()? {
         let file = file.context("no file to parse")?;
         let ParsedFile { found, bytes } = parse(File::from(file), task, &mut rule_files);
         let mut written = 0;

@@ -35,7 +35,7 @@ const LONGEST_LOAD: Duration = Duration::from_secs(1);
 const FIRST_REFUSAL: Duration = Duration::from_millis(50);
 const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
 /// The table is unmapped when nothing was missed for so long.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_millis(250);
 /// So many functions whose rules are loaded again within this time do not fit.
 const MAX_RELOADS: usize = 100;
 const RELOADS_WITHIN: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 /// Entries of `/proc/self/pagemap` that are read at once.
 const ENTRIES: usize = 512;
@@ -21,30 +21,34 @@ const OF_FILE: u64 = 1 << 61;
 /// for each that is touched.
 ///
 /// A breakpoint or uprobe that somebody has set in this program would be lost, so from the second call on, segments with
-/// such pages stay mapped.
+/// such pages stay mapped. The first call opens `/proc/self/pagemap`, which tells them, for all later ones; if it cannot, they
+/// unmap nothing.
 ///
 /// # Sources
 /// `madvise(2)`, `MADV_DONTNEED`: pages of a private mapping that were never written are read from the file again.
 /// `do_fault_around` in the kernel's `mm/memory.c`. `Documentation/admin-guide/mm/pagemap.rst`.
 pub fn unmap_code() {
-    static HAS_RUN: AtomicBool = AtomicBool::new(false);
-    let is_first = !HAS_RUN.swap(true, Ordering::Relaxed);
-    // A confined process cannot open it.
-    let mut pages = Pages { is_first, pagemap: File::open("/proc/self/pagemap").ok() };
+    static PAGEMAP: OnceLock<Option<File>> = OnceLock::new();
+    let mut is_first = false;
+    let pagemap = PAGEMAP.get_or_init(|| {
+        is_first = true;
+        File::open("/proc/self/pagemap").ok()
+    });
+    let mut pages = Pages { is_first, pagemap: pagemap.as_ref() };
     // SAFETY: `visit` has the signature that it is called with, and `data` is what it expects.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut pages).cast()) };
 }
 
 /// What is known of this program's pages.
-struct Pages {
+struct Pages<'a> {
     is_first: bool,
-    pagemap: Option<File>,
+    pagemap: Option<&'a File>,
 }
 
-impl Pages {
+impl Pages<'_> {
     /// Whether these pages may be unmapped: none of them was written, as far as that matters.
     fn may_be_unmapped(&self, from: u64, len: usize, page: u64) -> bool {
-        self.is_first || self.pagemap.as_ref().is_some_and(|pagemap| are_unwritten(pagemap, from, len, page))
+        self.is_first || self.pagemap.is_some_and(|pagemap| are_unwritten(pagemap, from, len, page))
     }
 }
 
@@ -75,7 +79,7 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: libc::size_t, data: *m
     // SAFETY: It has that many headers, which stay as they are while the program runs.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     // SAFETY: `unmap_code` passes this, and waits for the end of the iteration.
-    let pages = unsafe { &*data.cast::<Pages>() };
+    let pages = unsafe { &*data.cast::<Pages<'_>>() };
     // SAFETY: It has no preconditions.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0) {

@@ -68,13 +68,21 @@ impl Memory {
     }
 
     fn add(&mut self, pid: u32) {
-        let all = tree(pid);
+        let root = i32::try_from(pid).unwrap_or(0);
+        let all: Vec<i32> = tree(pid).into_iter().filter(|&pid| pid == root || has_own_memory(pid)).collect();
         let of_all = |file: &str, name: &str| {
             all.iter().filter_map(|pid| memory_kb(&format!("/proc/{pid}/{file}"), name)).sum::<f64>() * 1024.0 / 1e6
         };
         self.rss_mb = self.rss_mb.max(of_all("status", "VmRSS:"));
         self.pss_mb = self.pss_mb.max(of_all("smaps_rollup", "Pss:"));
     }
+}
+
+/// Whether a child has run its program: before that, its memory is its parent's (`vfork(2)`), and would be counted twice.
+fn has_own_memory(pid: i32) -> bool {
+    let command = |pid: &str| fs::read(format!("/proc/{pid}/cmdline")).ok();
+    let parent = stat(pid).and_then(|fields| command(fields.get(1)?));
+    command(&pid.to_string()) != parent
 }
 
 /// How much of BPF maps a process and its descendants have mapped, in MB.
