@@ -110,6 +110,8 @@ pub(crate) struct Resync {
     /// Reports which events are dropped after they were recorded.
     parts_control: Option<Arc<PartsControl>>,
     n_lost: u64,
+    /// Whether events may have been missed since the last [`Resync::note`] without being counted.
+    has_missed: bool,
     /// When the last loss was noted, and whether processes that are gone were looked for since; when they were.
     lost_ns: u64,
     is_gone_due: bool,
@@ -145,11 +147,12 @@ impl Resync {
     pub(crate) fn new(memory: MemoryReads, parts_control: Option<Arc<PartsControl>>) -> Self {
         let credit = Credit::new(AT_ONCE_NS, SHARE);
         let (tried, failed, again) = Default::default();
-        let (n_lost, lost_ns, is_gone_due, looked_ns, n_unclear) = Default::default();
+        let (n_lost, has_missed, lost_ns, is_gone_due, looked_ns, n_unclear) = Default::default();
         Self {
             memory,
             parts_control,
             n_lost,
+            has_missed,
             lost_ns,
             is_gone_due,
             looked_ns,
@@ -162,6 +165,11 @@ impl Resync {
         }
     }
 
+    /// Notes that events may have been missed which nothing counts: those of a CPU before its events were opened.
+    pub(crate) fn missed(&mut self) {
+        self.has_missed = true;
+    }
+
     /// Notes the number of events lost so far; those that were dropped later are added. Call it once for each read of the
     /// samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
@@ -170,7 +178,8 @@ impl Resync {
         self.tried.clear();
         self.again.retain(|_, described_ns| now_ns.saturating_sub(*described_ns) < AGAIN_NS);
         self.credit.forget(now_ns);
-        if n_lost > std::mem::replace(&mut self.n_lost, n_lost) {
+        let has_missed = std::mem::take(&mut self.has_missed);
+        if n_lost > std::mem::replace(&mut self.n_lost, n_lost) || has_missed {
             self.described = Some(FxHashSet::default());
             (self.lost_ns, self.is_gone_due) = (now_ns, true);
         }

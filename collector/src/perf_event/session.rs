@@ -247,9 +247,12 @@ impl<W: Write> Session<'_, W> {
             return;
         }
         for cpu in self.cpus.take_unsampled() {
-            // This fails if the CPU is gone again; another message will come.
+            // This fails if the CPU is gone again.
             if self.reader.reopen(cpu, poller).is_ok() {
                 self.cpus.opened(cpu);
+                self.reader.resync.missed();
+            } else {
+                self.cpus.failed();
             }
         }
     }

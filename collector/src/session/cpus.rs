@@ -16,13 +16,17 @@ pub(crate) struct Cpus {
     stale: BTreeSet<u32>,
     /// CPUs that came online during the recording.
     pub(crate) joined: BTreeSet<u32>,
+    /// Whether to look without a message: at first, and after a failure.
+    must_look: bool,
 }
 
 impl Cpus {
     /// Starts with `cpus` sampled.
     pub(crate) fn new(cpus: &[u32]) -> Self {
         let sampled = cpus.iter().copied().collect();
-        Self { uevents: Uevents::listen().ok(), sampled, stale: BTreeSet::new(), joined: BTreeSet::new() }
+        let (stale, joined) = Default::default();
+        // A CPU may have come online before the messages were listened to.
+        Self { uevents: Uevents::listen().ok(), sampled, stale, joined, must_look: true }
     }
 
     /// Whether the kernel reports CPU changes. If not, CPUs that come online later are not sampled.
@@ -37,9 +41,11 @@ impl Cpus {
         watched.map_err(Error::system("watching the CPUs"))
     }
 
-    /// CPUs that are online without being sampled, if the kernel has reported changes since the last call.
+    /// CPUs that are online without being sampled, if the kernel has reported changes since the last call, or one of them could
+    /// not be sampled.
     pub(crate) fn take_unsampled(&mut self) -> Vec<u32> {
-        if !self.note_events() {
+        let has_changed = self.note_events();
+        if !std::mem::take(&mut self.must_look) && !has_changed {
             return Vec::new();
         }
         self.unsampled()
@@ -56,6 +62,11 @@ impl Cpus {
         self.stale.remove(&cpu);
         self.sampled.insert(cpu);
         self.joined.insert(cpu);
+    }
+
+    /// Notes that a CPU could not be sampled.
+    pub(crate) fn failed(&mut self) {
+        self.must_look = true;
     }
 
     /// The counters of the sampled event on CPUs that were online throughout: on others, missing ticks are not known.
@@ -129,6 +140,16 @@ mod tests {
         assert!(cpus.note(b"online@/devices/system/cpu/cpu0\0") && cpus.unsampled().contains(&0));
         cpus.opened(0);
         assert!(!cpus.unsampled().contains(&0));
+    }
+
+    /// Check that CPUs are looked for once without a message, and again after a failure.
+    #[test]
+    fn failures_are_tried_again() {
+        let mut cpus = Cpus { uevents: None, ..Cpus::new(&[]) };
+        let n_online = online_cpus().len();
+        assert_eq!([cpus.take_unsampled().len(), cpus.take_unsampled().len()], [n_online, 0]);
+        cpus.failed();
+        assert_eq!([cpus.take_unsampled().len(), cpus.take_unsampled().len()], [n_online, 0]);
     }
 
     /// Check that messages about CPUs are distinguished from those about other devices, and that rubbish is ignored.

@@ -363,11 +363,14 @@ impl<W: Write> Session<'_, W> {
     /// higher than that of any CPU at the start, only count what they lose.
     pub(super) fn follow_cpus(&mut self, poller: &Poller) -> Result<(), Error> {
         for cpu in self.cpus.take_unsampled() {
-            // This fails if the CPU is gone again; another message will come.
+            // This fails if the CPU is gone again.
             if self.reader.sideband.reopen(cpu, poller).is_ok()
                 && self.samplers.reopen(cpu, self.programs.sampler(), &self.reader.sideband).is_ok()
             {
                 self.cpus.opened(cpu);
+                self.reader.resync.missed();
+            } else {
+                self.cpus.failed();
             }
         }
         Ok(())
