@@ -181,7 +181,7 @@ fn capabilities(has_programs: bool) -> impl Iterator<Item = Check> {
     .into_iter()
     .map(move |(name, capability, otherwise, remedy)| {
         let has = mine.has(capability);
-        let is_needless = capability == Capabilities::SYS_RESOURCE && has_programs;
+        let is_needless = capability == Capabilities::SYS_RESOURCE && (has_programs || accounts_maps());
         let detail = match (has, is_needless) {
             (true, _) => "yes",
             (false, true) => "no, and not needed by this kernel",
@@ -189,6 +189,13 @@ fn capabilities(has_programs: bool) -> impl Iterator<Item = Check> {
         };
         Check::new(name, has || is_needless, otherwise, detail, remedy)
     })
+}
+
+/// Whether the kernel accounts BPF maps to control groups instead of to locked memory: from Linux 5.11 on.
+fn accounts_maps() -> bool {
+    let release = kernel_release();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(5), Some(11))
 }
 
 fn paranoid() -> Check {
