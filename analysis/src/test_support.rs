@@ -171,6 +171,7 @@ pub(crate) fn end(cpus: Vec<CpuCounters>) -> End {
         sideband_lost: SidebandLoss::default(),
         own_cost: OwnCost::default(),
         uncounted: Uncounted::default(),
+        notes: Vec::new(),
     }
 }
 

@@ -202,6 +202,21 @@ const MAPPINGS_UNKNOWN: &str = "of their samples came before their mappings were
     callers may be missing there";
 const STATISTICS_REFUSED: &str = "BPF run time was not measured (--stats): that needs CAP_SYS_ADMIN";
 
+/// The notes that a recording has: those that its own figures do not tell, in words.
+pub(crate) fn recorded(notes: &[Note]) -> Vec<String> {
+    let is_told = |note: &Note| match note {
+        Note::TicksMissing(_) | Note::OccurrencesMissing(_) | Note::OverflowsMissing(_) | Note::CounterShared(_) => {
+            true
+        }
+        // Replay counts them, and the start of the recording says so.
+        Note::EventsRemovedByExec(_) | Note::StacksShed(_) | Note::KernelNotSampled => true,
+        // Of the recorder, not of the recording.
+        Note::TargetStillRuns | Note::SmallRings(_) | Note::StatisticsRefused => true,
+        _ => false,
+    };
+    notes.iter().filter(|note| !is_told(note)).map(ToString::to_string).collect()
+}
+
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.text() {

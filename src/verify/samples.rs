@@ -84,6 +84,7 @@ impl Samples {
             sideband_lost: SidebandLoss::default(),
             own_cost: OwnCost::default(),
             uncounted: Uncounted::default(),
+            notes: Vec::new(),
         };
         self.writer.finish(&end).with_context(|| self.path.display().to_string())
     }

@@ -374,6 +374,7 @@ impl Import {
             sideband_lost: SidebandLoss::default(),
             own_cost: OwnCost::default(),
             uncounted: Uncounted::default(),
+            notes: Vec::new(),
         }
     }
 }

@@ -121,6 +121,7 @@ mod tests {
             sideband_lost: SidebandLoss::default(),
             own_cost: OwnCost::default(),
             uncounted: Uncounted::default(),
+            notes: Vec::new(),
         }
     }
 

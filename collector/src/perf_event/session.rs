@@ -6,7 +6,7 @@ use super::plan::Plan;
 use super::reader::{Options, Reader};
 use crate::error::Error;
 use crate::modules::{Modules, Omitted};
-use crate::note::Note;
+use crate::note::{Note, recorded};
 use crate::privileges;
 use crate::proc::{processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
@@ -279,14 +279,16 @@ impl<W: Write> Session<'_, W> {
             sideband_lost: self.reader.events.sideband.lost(),
             own_cost: self.own_cost(before, &at_stop),
             uncounted: Uncounted::default(),
+            notes: Vec::new(),
         };
         end.uncounted = self.uncounted(&end.cpus, stopped_ns);
+        self.add_notes(omitted, &end);
+        end.notes = recorded(&self.notes);
         if let Err(error) = self.reader.writer.finish(&end) {
             let errno = errno_of(&error);
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }
-        self.add_notes(omitted, &end);
         Ok(Outcome {
             collector: Collector::PerfEvent,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
@@ -344,7 +346,9 @@ impl<W: Write> Session<'_, W> {
         let (mappings, samples) = (self.reader.events.sideband.n_not_in_full(), self.reader.resync.n_unclear());
         self.notes.extend(self.existing.note());
         self.notes.extend(end.uncounted.counter_share_percent.map(Note::CounterShared));
-        self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
+        // They are counted of all processes of the machine, profiled or not.
+        let has_missing = samples > 0 || (mappings > 0 && self.request.target == Target::System);
+        self.notes.extend(has_missing.then_some(Note::MappingsNotRecorded { mappings, samples }));
         let counted = counted.into_iter().chain(omitted.counted());
         self.notes.extend(counted.filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }

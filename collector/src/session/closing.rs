@@ -10,9 +10,9 @@ use crate::bpf::types::counter;
 use crate::error::Error;
 use crate::event::Opened;
 use crate::modules::Omitted;
-use crate::note::Note;
+use crate::note::{Note, recorded};
 use crate::proc::written;
-use crate::request::Outcome;
+use crate::request::{Outcome, Target};
 use crate::ring::RingId;
 use crate::rules::RuleLoader;
 use crate::sideband::Throttled;
@@ -69,20 +69,22 @@ impl<W: Write> Session<'_, W> {
         let reason = still_fails.map_or(reason, EndReason::WriteFailed);
         let cpus = self.counters(stopped_ns, |ring_id| self.reader.final_written(ring_id));
         let missing = self.missing(&cpus, stopped_ns, &counts)?;
+        let uncounted = missing.uncounted();
+        self.add_notes(omitted, missing);
         let mut end = End {
             time_ns: stopped_ns,
             reason,
             cpus,
             sideband_lost: self.reader.sideband.lost(),
             own_cost,
-            uncounted: missing.uncounted(),
+            uncounted,
+            notes: recorded(&self.notes),
         };
         if let Err(error) = self.reader.writer.finish(&end) {
             let errno = errno_of(&error);
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }
-        self.add_notes(omitted, missing);
         Ok(Outcome {
             collector: Collector::Ebpf,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
@@ -242,7 +244,9 @@ impl<W: Write> Session<'_, W> {
         self.notes.extend(missing.counter_share.map(Note::CounterShared));
         self.notes.extend(self.existing.note());
         let (mappings, samples) = (reader.sideband.n_not_in_full(), reader.resync.n_unclear());
-        self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
+        // They are counted of all processes of the machine, profiled or not.
+        let has_missing = samples > 0 || (mappings > 0 && self.request.target == Target::System);
+        self.notes.extend(has_missing.then_some(Note::MappingsNotRecorded { mappings, samples }));
         let counted = counted.into_iter().chain(omitted.counted());
         self.notes.extend(counted.filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }

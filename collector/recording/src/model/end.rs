@@ -19,6 +19,9 @@ pub struct End {
     /// Ticks that are in no balance.
     #[serde(default, skip_serializing_if = "Uncounted::is_nothing")]
     pub uncounted: Uncounted,
+    /// What else the recorder reported about the recording, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Ticks known to be missing from the balance, since they took no sample.

@@ -226,6 +226,15 @@ impl CaptureMode {
         matches!(self, Self::Dwarf { .. } | Self::Both { .. }) && !self.copies_some()
     }
 
+    /// The most bytes of stack copied for a sample; 0 if none are.
+    #[must_use]
+    pub fn stack_bytes(self) -> u32 {
+        match self {
+            Self::Fp => 0,
+            Self::Dwarf { stack_bytes } | Self::Both { stack_bytes, .. } | Self::Cfi { stack_bytes, .. } => stack_bytes,
+        }
+    }
+
     /// Whether samples have the frame-pointer chain.
     #[must_use]
     pub fn has_frame_pointers(self) -> bool {

@@ -79,6 +79,7 @@ pub(crate) fn end() -> End {
         sideband_lost: SidebandLoss::default(),
         own_cost: OwnCost::default(),
         uncounted: Uncounted::default(),
+        notes: Vec::new(),
     }
 }
 
