@@ -24,6 +24,12 @@ pub fn host() -> Host {
     }
 }
 
+/// Number of online CPUs of the machine, of which this process may be allowed only some.
+#[must_use]
+pub fn n_online_cpus() -> usize {
+    online_cpus().len()
+}
+
 /// `uname -r`.
 pub(crate) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()

@@ -62,7 +62,7 @@ pub use bpf::print_libbpf_messages;
 pub use choice::{record, rehearse};
 pub use error::Error;
 pub use event::{BadEvent, EventSpec};
-pub use host::host;
+pub use host::{host, n_online_cpus};
 pub use note::Note;
 pub use parts_control::{PartsControl, UnusedFile};
 pub use privileges::user_of_file_capabilities;

@@ -7,7 +7,7 @@ use crate::values;
 use crate::worker::is_privileged;
 use anyhow::{Context as _, bail, ensure};
 use axum::http::Uri;
-use fpprof_collector::{Request, Target};
+use fpprof_collector::{Request, Target, n_online_cpus};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::io;
@@ -291,8 +291,7 @@ impl Config {
     pub(crate) fn request(&self) -> anyhow::Result<Request> {
         let call_graph = self.call_graph()?;
         // On larger machines, and without privileges, the collector chooses a size that fits.
-        let n_cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let has_room = n_cpus <= MAX_CPUS && is_privileged();
+        let has_room = n_online_cpus() <= MAX_CPUS && is_privileged();
         let ring_bytes = self.rate.saturating_mul(RING_BYTES_PER_HZ).clamp(*RING_BYTES.start(), *RING_BYTES.end());
         Ok(Request {
             sampling: Sampling::FrequencyHz(self.rate),
@@ -321,7 +320,11 @@ impl Config {
             "{} Hz, {}{}, a file every {} s in {}{}{}{}",
             self.rate,
             values::mode_name(mode),
-            self.off_cpu.map_or_else(String::new, |least| format!(" and waits of {least:?} or more")),
+            match self.off_cpu {
+                None => String::new(),
+                Some(Duration::ZERO) => " and all waits".to_owned(),
+                Some(least) => format!(" and waits of {least:?} or more"),
+            },
             self.interval.as_secs_f64(),
             self.store.path.display(),
             self.push.summary(),

@@ -2,6 +2,7 @@
 
 use super::effort::Used;
 use crate::worker::rss_bytes;
+use fpprof_collector::n_online_cpus;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ impl Meter {
         let (at, now) = (Instant::now(), own_cpu() + workers);
         let (elapsed, cpu) = (at.saturating_duration_since(self.at), now.saturating_sub(self.cpu));
         (self.at, self.cpu) = (at, now);
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cpus = n_online_cpus();
         #[expect(clippy::cast_precision_loss, reason = "a number of CPUs")]
         let machine_s = elapsed.as_secs_f64() * cpus as f64;
         let cpu_percent = 100.0 * cpu.as_secs_f64() / machine_s.max(f64::MIN_POSITIVE);
