@@ -82,14 +82,15 @@ pss() { # PID: a process's memory in kB; pages that it shares with others count 
     awk '/^Pss:/ { print $2 }' "/proc/$1/smaps_rollup" 2>/dev/null || true
 }
 
-# Sets `own` to the agent's memory and `largest` to the most that it had together with its other processes, looking once a second
-# for a minute: the process that unwinds an interval lives for a moment.
+# Sets `own` to the agent's memory, `heap` to what of it is not of files and BPF maps, and `largest` to the most that it had
+# together with its other processes, looking once a second for a minute: the process that unwinds an interval lives for a moment.
 look() {
     own=0
     largest=0
     until=$(($(date +%s) + 60))
     while [ "$(date +%s)" -lt $until ]; do
         own=$(pss $agent)
+        heap=$(awk '/^Pss_Anon:/ { print $2 }' /proc/$agent/smaps_rollup)
         all=${own:-0}
         for pid in $(pgrep -P $agent); do
             memory=$(pss "$pid")
@@ -100,7 +101,7 @@ look() {
     done
 }
 
-printf '%8s %9s %9s %6s %8s %10s %10s %10s %9s\n' minute 'agent kB' 'at most' files threads recorded stored discarded 'store kB'
+printf '%8s %9s %9s %9s %6s %8s %10s %10s %10s %9s\n' minute 'agent kB' 'heap kB' 'at most' files threads recorded stored discarded 'store kB'
 minute=0
 while [ $minute -lt "$minutes" ]; do
     minute=$((minute + 1))
@@ -117,10 +118,11 @@ while [ $minute -lt "$minutes" ]; do
     fi
     files=$(find "/proc/$agent/fd" -type l | wc -l)
     threads=$(find "/proc/$agent/task" -maxdepth 1 -mindepth 1 | wc -l)
-    printf '%8s %9s %9s %6s %8s %10s %10s %10s %9s\n' $minute "$own" "$largest" "$files" "$threads" "$(metric fpprof_samples_recorded_total)" \
+    printf '%8s %9s %9s %9s %6s %8s %10s %10s %10s %9s\n' $minute "$own" "$heap" "$largest" "$files" "$threads" "$(metric fpprof_samples_recorded_total)" \
         "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$store" | cut -f1)" |
         tee -a "$work/table"
 done
+# The table of rules is mapped only while it is needed, so the heap shows whether the agent grows: all else has a fixed size.
 # Caches fill up at first, so the second half is also shown by itself. With each slope comes the range of 95 %, of independent minutes.
 awk 'function slope(first,   n, x, y, xy, xx, yy, row, d, mb, error) {
         for (row = first; row <= NR; row++) { n++; x += row; y += kb[row]; xy += row * kb[row]; xx += row * row; yy += kb[row] * kb[row] }
@@ -129,10 +131,10 @@ awk 'function slope(first,   n, x, y, xy, xx, yy, row, d, mb, error) {
         error = sqrt((n * yy - y * y - mb * mb * d) / (n - 2) / d)
         return sprintf("%.1f ± %.1f MB", mb * 60 / 1000, 1.96 * error * 60 / 1000)
     }
-    { kb[NR] = $2; if ($3 > most) most = $3 }
+    { kb[NR] = $3; if ($4 > most) most = $4 }
     END {
         printf "at most %.0f MB\n", most / 1000
-        if (NR > 5) printf "agent, by least squares: %s an hour, %s in the second half\n", slope(1), slope(int(NR / 2) + 1)
+        if (NR > 5) printf "heap of the agent, by least squares: %s an hour, %s in the second half\n", slope(1), slope(int(NR / 2) + 1)
     }' \
     "$work/table"
 curl -s http://127.0.0.1:7475/metrics | awk '

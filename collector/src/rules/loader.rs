@@ -34,8 +34,8 @@ const LONGEST_LOAD: Duration = Duration::from_secs(1);
 /// How long a file without rules is left alone at first, and at most; the time doubles each time.
 const FIRST_REFUSAL: Duration = Duration::from_millis(50);
 const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
-/// The table is unmapped when nothing was missed for so long.
-const IDLE: Duration = Duration::from_millis(250);
+/// The table is unmapped when nothing was missed for so long, for each MiB of it: mapping it again takes time by its size.
+const IDLE_A_MIB: Duration = Duration::from_millis(60);
 /// So many functions whose rules are loaded again within this time do not fit.
 const MAX_RELOADS: usize = 100;
 const RELOADS_WITHIN: Duration = Duration::from_secs(60);
@@ -262,7 +262,7 @@ impl Loader {
 
     /// Waits for a miss, and maps the table for it; `None` at the end.
     fn next(&mut self, received: &Receiver<Missed>) -> Option<Missed> {
-        let first = match received.recv_timeout(IDLE) {
+        let first = match received.recv_timeout(IDLE_A_MIB * self.table.mib()) {
             Err(RecvTimeoutError::Timeout) => {
                 self.table.unmap();
                 received.recv().ok()?

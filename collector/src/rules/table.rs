@@ -113,6 +113,11 @@ impl RuleTable {
         self.rules.unmap();
     }
 
+    /// Its size in MiB, at least 1.
+    pub(crate) fn mib(&self) -> u32 {
+        u32::try_from((self.n_sets * SET_BYTES + RULES_BYTES) >> 20).unwrap_or(u32::MAX).max(1)
+    }
+
     /// Whether this can be a file's number.
     pub(crate) fn is_number(number: u32) -> bool {
         (1..N_NUMBERS).contains(&number)
