@@ -24,7 +24,7 @@ mod tests;
 
 pub(crate) use broker::serve;
 pub(crate) use client::{client, open_input, standard_input};
-pub(crate) use confine::{confine, is_privileged};
+pub(crate) use confine::{confine, is_privileged, limit_memory};
 pub(crate) use files::{Files, KernelNames};
 pub(crate) use message::Made;
 pub(crate) use modules::{Modules, Owners};

@@ -50,6 +50,7 @@ mod analyse;
 mod error;
 pub mod kernel_walks;
 mod listed;
+mod signals;
 mod summarise;
 #[cfg(test)]
 mod test_support;
@@ -57,3 +58,4 @@ mod test_support;
 pub use analyse::perf_data::{PerfStacks, fold_perf_data};
 pub use analyse::{Analysis, Options, analyse};
 pub use error::Error;
+pub use signals::signal_name;

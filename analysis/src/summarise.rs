@@ -4,6 +4,7 @@ use crate::events::Selection;
 use crate::folded::Unit;
 use crate::overhead::{Overhead, Setting, Ticks};
 use crate::replay::Input;
+use crate::signal_name;
 use crate::summary::{Cost, Environment, Filtered, Summary, Volume, Waits, lost_by_cause};
 use crate::totals::Totals;
 use fpprof_recording::model::{
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 /// Everything that does not need stacks: balance, volume, cost, environment, how it ended.
 ///
 /// `strategies`, `processes`, `chunk_sizes`, `agreements` and `hottest` of the result are empty; `warnings` has only
-/// those about the balance.
+/// those about the balance and the recorder's notes.
 pub(crate) fn summarise(recording: &Recording<dyn Input + '_>, totals: &Totals, selection: &Selection) -> Summary {
     let is_blocked = selection.unit() == Unit::BlockedNs;
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
@@ -78,6 +79,7 @@ pub(crate) fn summarise(recording: &Recording<dyn Input + '_>, totals: &Totals, 
             blocked_ns: is_blocked.then_some(totals.shown_blocked_ns),
         }),
         hottest: Vec::new(),
+        hottest_strategy: String::new(),
         warnings: warnings(meta, end, &cpus, totals),
     }
 }
@@ -157,7 +159,7 @@ fn uncounted(end: &End) -> Vec<String> {
         .then(|| format!("about {ticks} ticks came late: they were not recorded, and are not counted as lost"));
     let shared = counter_share_percent
         .map(|share| format!("the processor's counter was on for {share} % of the time, since others use it as well"));
-    missing.into_iter().chain(shared).collect()
+    missing.into_iter().chain(shared).chain(end.notes.iter().cloned()).collect()
 }
 
 fn not_counted(what: &NotCounted) -> String {
@@ -180,10 +182,10 @@ fn not_counted(what: &NotCounted) -> String {
 fn ended(end: &End) -> String {
     match end.reason {
         EndReason::Exited(status) => format!("command exited with status {status}"),
-        EndReason::Killed(signal) => format!("command was killed by signal {signal}"),
+        EndReason::Killed(signal) => format!("command was killed by {}", signal_name(signal)),
         EndReason::TargetsGone => "all profiled processes ended".to_string(),
         EndReason::Duration => "reached its time limit (--duration or --switch-output)".to_string(),
-        EndReason::Signal(signal) => format!("the recorder was stopped by signal {signal}"),
+        EndReason::Signal(signal) => format!("the recorder was stopped by {}", signal_name(signal)),
         EndReason::MaxSize => "reached its size limit (--max-size or --switch-output)".to_string(),
         EndReason::WriteFailed(errno) => {
             format!("early: cannot write the recording: {}", std::io::Error::from_raw_os_error(errno))

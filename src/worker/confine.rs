@@ -19,7 +19,8 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// System calls for reading, computing, writing to open files, and threads. All others fail with EPERM.
+/// System calls for reading, computing, writing to open files, and threads. All others fail with EPERM, but for those that
+/// [`filter`] allows with some arguments.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -31,7 +32,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_fadvise64,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_fsync,
     libc::SYS_ftruncate,
@@ -73,7 +73,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_statx,
     libc::SYS_sysinfo,
-    libc::SYS_tgkill,
     libc::SYS_uname,
     libc::SYS_write,
     libc::SYS_writev,
@@ -101,6 +100,14 @@ pub(super) fn max_address_space() -> u64 {
     let memory = machine.totalram.saturating_mul(machine.mem_unit.into());
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     (memory / 4).saturating_mul(3).saturating_add(threads.saturating_mul(256 << 20)).max(2 << 30)
+}
+
+/// Limits the memory of this process permanently to [`max_address_space`].
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn limit_memory() -> anyhow::Result<()> {
+    limit(Resource::As, max_address_space())
 }
 
 /// Limits a resource of this process permanently, unless its limit is already lower.
@@ -156,7 +163,7 @@ pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
 }
 
 /// A second barrier in addition to the system call filter: no file access except, if `reads`, for reading; no network,
-/// no signals to others. Kernels before 5.13 do not support it; later ones support more of it.
+/// no signals to others. Kernels before 5.13 do not support it; later ones support more of it, those from 6.12 on all.
 fn restrict(reads: bool) -> anyhow::Result<()> {
     let known = ABI::V6;
     let rules = Ruleset::default()
@@ -187,6 +194,12 @@ fn filter(reads: bool) -> anyhow::Result<BpfProgram> {
     // Programs ask whether there is a terminal, and how wide it is.
     rules.insert(libc::SYS_ioctl, one_of(1, &[libc::TCGETS, libc::TIOCGWINSZ])?);
     rules.insert(libc::SYS_prctl, one_of(0, &[libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64])?);
+    // Only to itself, as abort(3) does: a process without capabilities may signal all others of its user, root's too.
+    rules.insert(libc::SYS_tgkill, one_of(0, &[std::process::id().into()])?);
+    // Files can send signals as well (F_SETOWN, F_SETSIG).
+    let commands =
+        [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL].map(i32::cast_unsigned).map(u64::from);
+    rules.insert(libc::SYS_fcntl, one_of(1, &commands)?);
     // Threads only: a process would outlive this one.
     let thread = libc::CLONE_THREAD as u64;
     let is_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(thread), thread)?;
@@ -208,8 +221,24 @@ fn filter(reads: bool) -> anyhow::Result<BpfProgram> {
 
 #[cfg(test)]
 mod tests {
-    use super::restrict;
+    use super::{apply_filter, filter, restrict};
+    use nix::sys::pthread::{pthread_kill, pthread_self};
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     use std::fs::File;
+    use std::io;
+
+    /// Check that a process can still end itself, but not change who gets signals of a file, which kernels before 6.12 would let
+    /// be anybody of its user. The filter applies to one thread.
+    #[test]
+    fn files_send_no_signals() {
+        let tried = || {
+            apply_filter(&filter(false).unwrap()).unwrap();
+            let changed = fcntl_setfl(io::stdin(), OFlags::NONBLOCK);
+            (fcntl_getfl(io::stdin()).is_ok(), changed, pthread_kill(pthread_self(), None))
+        };
+        let expected = (true, Err(rustix::io::Errno::PERM), Ok(()));
+        assert_eq!(std::thread::spawn(tried).join().unwrap(), expected);
+    }
 
     /// Check that Landlock alone refuses to write, create and remove files, and to read them unless requested. It
     /// applies to one thread.

@@ -2,12 +2,13 @@
 
 use super::broker::serve;
 use super::client::connect;
-use super::confine::{MAX_CPU, confine, is_privileged, limit, limit_cpu, max_address_space};
+use super::confine::{MAX_CPU, confine, is_privileged, limit, limit_cpu, limit_memory, max_address_space};
 use super::files::Files;
 use super::process::{WORKER, is_worker, start};
 use crate::exit::FAILED;
 use crate::output::print_message;
 use anyhow::Context as _;
+use fpprof_analysis::signal_name;
 use rustix::fs::FileType;
 use rustix::process::{Resource, Signal};
 use std::os::unix::process::ExitStatusExt as _;
@@ -23,7 +24,7 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
         anyhow::ensure!(is_ours, "{WORKER} is reserved for fpprof itself: unset it");
         connect();
         // Limits come first: after confinement they can no longer be set.
-        limit(Resource::As, max_address_space())?;
+        limit_memory()?;
         if !files.goes_on {
             limit_cpu()?;
         }
@@ -61,10 +62,12 @@ fn end_in_words(signal: i32) -> String {
             format!("took more than {} hours of CPU time, more than any recording should", MAX_CPU.as_secs() / 3600)
         }
         Some(Signal::ABORT) => format!(
-            "was killed by signal {signal}, as when it needs more memory than it may have: {} MB on this machine, \
+            "was killed by {}, as when it needs more memory than it may have: {} MB on this machine, \
              less where `ulimit -v` says so",
+            signal_name(signal),
             max_address_space() / 1_000_000
         ),
-        _ => format!("was killed by signal {signal}"),
+        Some(Signal::XFSZ) => "had to write a larger file than it may: see `ulimit -f`".to_owned(),
+        _ => format!("was killed by {}", signal_name(signal)),
     }
 }

@@ -3,6 +3,7 @@
 use crate::escape::shown;
 use crate::terminal::{Paragraph, Style, Tone};
 use fpprof_analysis::core_dump::{FrameOut, ThreadOut, UnwoundCore};
+use fpprof_analysis::signal_name;
 use std::io::{self, Write};
 
 /// Writes every thread: how its stack ends, then its frames, leaf first, each with how it was found.
@@ -31,7 +32,7 @@ fn stack(thread: &ThreadOut, style: &Style, out: &mut dyn Write) -> io::Result<(
     let mut line = Paragraph::new("thread", 7);
     line.part(Tone::Strong, thread.tid.to_string());
     if thread.signal != 0 {
-        line.part(Tone::Plain, format!("· signal {}", thread.signal));
+        line.part(Tone::Plain, format!("· {}", signal_name(thread.signal.into())));
     }
     line.part(tone, format!("· {} {}", shown(&thread.status), shown(&thread.reason)));
     writeln!(out)?;

@@ -79,7 +79,7 @@ fn threads_as_text_and_json() {
     let expected = "\
 x86-64 prog -x
 
-thread 42 · signal 11 · truncated no_cfi
+thread 42 · SIGSEGV · truncated no_cfi
                          inner (inlined)
                          outer (inlined)
   #0   0x0000000000551139 leaf prog+0x1139 · registers
