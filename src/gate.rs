@@ -24,7 +24,8 @@ enum What {
     Agreement,
 }
 
-const EXPECTED: &str = "expected complete=PERCENT or agreement=PERCENT, or STRATEGY:complete=PERCENT for one strategy";
+const EXPECTED: &str = "expected complete=PERCENT or agreement=PERCENT, or STRATEGY:complete=PERCENT for one strategy; \
+    PERCENT is from 0 to 100";
 
 impl FromStr for Gate {
     type Err = String;

@@ -20,7 +20,7 @@ use crate::summary::Summary;
 use crate::symbols::{Detail, KernelMissing, KernelSymbols, Symbolizer, kernel_symbols};
 use crate::totals::Totals;
 use fpprof_recording::Recording;
-use fpprof_recording::model::{Meta, Sample};
+use fpprof_recording::model::{Collector, Meta, Sample};
 use fpprof_unwind::Fallback;
 use stacks::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,13 +143,13 @@ pub fn analyse(recording: &mut Recording<dyn Input + '_>, options: &Options<'_>)
     summary.no_call_before.retain(|_, samples| *samples > 0);
     summary.kernel_walks = (replayed.kernel_walks.n_walks() > 0).then(|| replayed.kernel_walks.clone());
     summary.processes = quality.processes(&names);
-    summary.hottest = folded.get(&default_strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
+    set_hottest(&mut summary, &folded, &default_strategy);
     summary.warnings.extend(modules.warnings());
     summary.warnings.extend(symbols.warnings().iter().cloned());
     summary.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
     summary.warnings.extend(timeline_warnings(timeline, summary.sideband_lost));
     let chunk_sizes = chunk_sizes.map(|sizes| (sizes.total(), sizes.names()));
-    let around = around_chunks(&summary);
+    let around = around_chunks(&summary, meta);
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);
     let duration = Duration::from_secs_f64(summary.shown_duration_s());
@@ -214,6 +214,11 @@ impl Collect for Collected<'_> {
     }
 }
 
+fn set_hottest(summary: &mut Summary, folded: &BTreeMap<String, Folded>, strategy: &str) {
+    summary.hottest = folded.get(strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
+    strategy.clone_into(&mut summary.hottest_strategy);
+}
+
 /// Symbolises everything that was folded.
 fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Options<'_>) -> Symbolizer {
     let Replay { timeline, modules, .. } = *replay;
@@ -227,10 +232,15 @@ fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Optio
 }
 
 /// The bytes of a sample besides its chunk, if the recording says so: a truncated or imported one does not.
-fn around_chunks(summary: &Summary) -> Around {
-    let copied = summary.volume.stack_bytes as f64 / (summary.recorded.max(1)) as f64;
+fn around_chunks(summary: &Summary, meta: &Meta) -> Around {
+    let is_padded = meta.collector == Collector::PerfEvent;
+    let recorded_bytes = u64::from(meta.mode.stack_bytes());
+    let copied = match is_padded {
+        true => recorded_bytes as f64,
+        false => summary.volume.stack_bytes as f64 / (summary.recorded.max(1)) as f64,
+    };
     let other_bytes_per_sample = summary.volume.ring_bytes_per_sample.map_or(0.0, |bytes| (bytes - copied).max(0.0));
-    Around { other_bytes_per_sample, duration_s: summary.shown_duration_s() }
+    Around { other_bytes_per_sample, duration_s: summary.shown_duration_s(), recorded_bytes, is_padded }
 }
 
 /// Rejects a filter without matches, which must be a mistake, and lists what could be matched.

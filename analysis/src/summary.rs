@@ -81,8 +81,11 @@ pub struct Summary {
     /// The samples that `strategies`, `processes`, `chunk_sizes`, `agreements` and `hottest` cover, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filtered: Option<Filtered>,
-    /// Hottest functions of the default strategy, by self samples, or by time for waits.
+    /// Hottest functions of one strategy, by self samples, or by time for waits.
     pub hottest: Vec<HotFunction>,
+    /// The strategy of `hottest`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hottest_strategy: String,
     /// What was left out or went wrong during the analysis, as text.
     pub warnings: Vec<String>,
 }

@@ -69,7 +69,7 @@ pub(crate) fn chunk_size(n: u64) -> String {
 
 /// Bytes of stack with three digits, in the unit of chunk sizes: `536 B`, `3.14K`, `128K`.
 pub(crate) fn stack_bytes(n: f64) -> String {
-    if n < 1023.5 { bytes(n) } else { format!("{}K", number(n / 1024.0)) }
+    if n < 1023.5 { format!("{n:.0} B") } else { format!("{}K", number(n / 1024.0)) }
 }
 
 /// [`stack_bytes`] of an integer.

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     html: Option<PathBuf>,
     /// Fail if fewer stacks are complete (complete=95, fp:complete=50) or have the same frames as under the best strategy
-    /// (agreement=99, elfutils:agreement=99)
+    /// (agreement=99, elfutils:agreement=99); complete= without a strategy is about the stacks of the hottest functions
     #[arg(long = "fail-below", value_name = "[S:]complete|agreement=PERCENT", value_delimiter = ',')]
     fail_below: Vec<Gate>,
     /// Fail if more than PERCENT of the samples were lost, dropped or missed
@@ -109,6 +109,9 @@ fn around(args: &Args, function: &str) -> anyhow::Result<u8> {
         let like = if like.is_empty() { String::new() } else { format!("; similar: {}", like.join(", ")) };
         anyhow::bail!("{}: no stack has a function named {function}{like}", args.source.file.display());
     };
+    if analysis.folded.len() > 1 {
+        print_message(&format!("fpprof: from the {} stacks; --strategies chooses others", analysis.default_strategy));
+    }
     output::write_whole(Path::new("-"), |mut out| match args.json {
         true => json::value(&found, &mut out),
         false => calls::terminal(&found, &output::style(), &mut out),

@@ -16,6 +16,10 @@ pub struct Around {
     pub other_bytes_per_sample: f64,
     /// Length of the recording, seconds.
     pub duration_s: f64,
+    /// The size of the recorded chunks: nothing is known of larger ones. 0 if it is not known.
+    pub recorded_bytes: u64,
+    /// Whether a chunk has its full size even if the stack ends before, as those of perf events.
+    pub is_padded: bool,
 }
 
 /// Needs of all processes together, then by process name, in the given order.
@@ -30,9 +34,8 @@ pub fn chunk_needs(all: &ChunkSizes, names: &[NamedChunkSizes], around: Around) 
 
 fn needs(comm: &str, sizes: &ChunkSizes, around: Around) -> ChunkNeeds {
     let smallest = |percent: u8| (percent, sizes.smallest_for(f64::from(percent) / 100.0));
-    let point = |power: u32| {
-        let chunk_bytes = 1_u64 << power;
-        let mean_copied_bytes = sizes.mean_copied_at(chunk_bytes);
+    let point = |chunk_bytes: u64| {
+        let mean_copied_bytes = if around.is_padded { chunk_bytes as f64 } else { sizes.mean_copied_at(chunk_bytes) };
         let bytes_per_sample = mean_copied_bytes + around.other_bytes_per_sample;
         let minutes = around.duration_s / 60.0;
         let bytes = bytes_per_sample * sizes.to_copy as f64;
@@ -47,11 +50,14 @@ fn needs(comm: &str, sizes: &ChunkSizes, around: Around) -> ChunkNeeds {
     let largest = sizes.needed_bytes.keys().next_back().copied().unwrap_or(0);
     // One size above the largest need shows that the curve is flat from there.
     let powers = SIZES.take_while(|&power| power <= 16 || (1_u64 << (power - 1)) < largest);
+    let recorded = Some(around.recorded_bytes).filter(|&bytes| bytes > 0);
+    let smaller = powers.map(|power| 1_u64 << power).filter(|&bytes| recorded.is_none_or(|most| bytes < most));
+    let last = recorded.filter(|&bytes| bytes / 2 < largest.max(1 << 16));
     ChunkNeeds {
         comm: comm.to_owned(),
         samples: sizes.samples,
         smallest_bytes: PERCENTS.into_iter().map(smallest).collect(),
-        curve: powers.map(point).collect(),
+        curve: smaller.chain(last).map(point).collect(),
         depth_bytes: Spread::of(&sizes.depth_bytes),
         without_depth: sizes.without_depth,
     }

@@ -2,7 +2,7 @@
 
 use super::tables::{MAX_NAMES, reasons};
 use crate::escape::shown;
-use crate::figures::{chunk_size, count, share};
+use crate::figures::{chunk_size, count, plural, share};
 use crate::finding::text;
 use crate::shell::bar;
 use crate::verdict::{Case, Named, PERCENTS, smallest, strategy_words};
@@ -55,7 +55,12 @@ fn section(case: &Case<'_>, named: &Named) -> Markup {
 
 fn about(case: &Case<'_>, named: &Named) -> String {
     let processes = if named.processes > 1 { format!("{} processes, ", count(named.processes)) } else { String::new() };
-    format!(" – {processes}{} samples, {}", count(named.samples), share(named.samples, case.all.samples))
+    format!(
+        " – {processes}{} sample{}, {}",
+        count(named.samples),
+        plural(named.samples),
+        share(named.samples, case.all.samples)
+    )
 }
 
 fn lines(case: &Case<'_>, named: &Named) -> Vec<String> {

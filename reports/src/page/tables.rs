@@ -17,13 +17,16 @@ const MAX_FUNCTIONS: usize = 16;
 /// The most functions listed after which chains break.
 const MAX_CULPRITS: usize = 15;
 
-/// The hottest functions by the reference strategy.
+/// The hottest functions.
 pub(super) fn functions(case: &Case<'_>) -> Markup {
     let summary = &case.analysis.summary;
     let all = summary.shown_amount();
     html! {
         section.card.functions aria-labelledby="functions" {
-            h2 #functions { "Hottest functions" }
+            h2 #functions {
+                "Hottest functions"
+                @if summary.strategies.len() > 1 { " (" (shown(&summary.hottest_strategy)) " stacks)" }
+            }
             div.wrap { table {
                 thead { tr { th.n { "self" } th.n { "total" } th { "function" } } }
                 tbody {

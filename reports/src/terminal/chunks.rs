@@ -79,7 +79,7 @@ fn hidden(n_more: usize, all: &ChunkNeeds, style: &Style, out: &mut dyn Write) -
         note.words(Tone::Dim, words);
     }
     if n_more > 0 {
-        note.words(Tone::Dim, &format!("{n_more} more names with --json."));
+        note.words(Tone::Dim, &format!("{n_more} more name{} with --json.", if n_more == 1 { "" } else { "s" }));
     }
     if all.smallest_bytes.values().any(Option::is_none) || n_more > 0 { note.write(style, out) } else { Ok(()) }
 }

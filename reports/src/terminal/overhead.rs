@@ -59,7 +59,7 @@ fn parts(overhead: &Overhead) -> Paragraph {
         let share = if percent > 100.0 {
             format!("· more than the target's {all}")
         } else {
-            format!("· {least}{percent:.2} % of the target's {all}")
+            format!("· {least}{percent:.2} % of the target's {all} without interrupts elsewhere")
         };
         line.part(Tone::Strong, share);
     }
@@ -97,7 +97,9 @@ mod tests {
         assert!(moment.ends_with("· more than the machine's 0.02 s · more than the target's 0.01 s"), "{moment}");
         let longer = words(2.0, 4.0);
         assert!(
-            longer.ends_with("· at least 2.00 % of the machine · at least 4.00 % of the target's 0.01 s"),
+            longer.ends_with(
+                "· at least 2.00 % of the machine · at least 4.00 % of the target's 0.01 s without interrupts elsewhere"
+            ),
             "{longer}"
         );
     }

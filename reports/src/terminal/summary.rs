@@ -80,7 +80,12 @@ fn hottest(summary: &Summary, style: &Style, out: &mut dyn Write) -> io::Result<
     if summary.hottest.is_empty() {
         return Ok(());
     }
-    style.heading(if summary.blocked_ns.is_some() { "Blocked longest" } else { "Hottest functions" }, out)?;
+    let heading = if summary.blocked_ns.is_some() { "Blocked longest" } else { "Hottest functions" };
+    let whose = match summary.strategies.len() {
+        0 | 1 => String::new(),
+        _ => format!(" ({} stacks)", shown(&summary.hottest_strategy)),
+    };
+    style.heading(&format!("{heading}{whose}"), out)?;
     let (listed, rest) = summary.hottest.split_at(summary.hottest.len().min(MAX_HOTTEST));
     let mut columns = vec![Column::right("self"), Column::right("total")];
     columns.extend(summary.blocked_ns.map(|_| Column::right("time")));

@@ -1,8 +1,8 @@
 //! The basis of verdicts: its figures, doubts about the reference, and the chunk sizes it names.
 
 use super::names::Named;
-use super::rule::{MIN_GOOD, is_good, is_judged, is_large};
-use crate::figures::{percent, share};
+use super::rule::{MIN_GOOD, MIN_SAMPLES, is_good, is_judged, is_large};
+use crate::figures::{count, percent, plural, share};
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{Agreement, ChunkSizes, Relation};
 use fpprof_analysis::detail::Details;
@@ -81,7 +81,9 @@ impl<'a> Case<'a> {
     /// Bytes copied per sample and per minute with chunks of this size.
     pub(crate) fn copied(&self, chunk: u64) -> (f64, f64) {
         let sizes = &self.all.sizes;
-        let mean = sizes.mean_copied_at(chunk);
+        // Perf events copy all of a chunk, even if the stack ends before.
+        let is_padded = self.analysis.summary.environment.collector == "perf_event";
+        let mean = if is_padded { chunk as f64 } else { sizes.mean_copied_at(chunk) };
         (mean, mean * per_minute(sizes.to_copy, self.analysis.summary.shown_duration_s()))
     }
 
@@ -125,7 +127,23 @@ fn doubts(case: &Case<'_>) -> Vec<String> {
     if case.reference == "fp" {
         return Vec::new();
     }
-    [ends_early(case), no_call_before(case)].into_iter().flatten().chain(external_unwinders(case)).collect()
+    [too_few(case), ends_early(case), no_call_before(case)]
+        .into_iter()
+        .flatten()
+        .chain(external_unwinders(case))
+        .collect()
+}
+
+fn too_few(case: &Case<'_>) -> Option<String> {
+    let n = case.ends(case.reference)?.samples;
+    (n < MIN_SAMPLES).then(|| {
+        format!(
+            "only {} stack{} with {}, fewer than {MIN_SAMPLES}: record longer or at a higher rate",
+            count(n),
+            plural(n),
+            strategy_words(case.reference)
+        )
+    })
 }
 
 /// The process name, or all of them, with the smallest share of complete stacks by the reference, if that share is too

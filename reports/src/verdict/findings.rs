@@ -19,7 +19,7 @@ pub(crate) const RULE: &str = "Stacks are good enough if at least 99 % reach the
     every frame of the reference, and no wrong one. The verdict is the cheapest choice that is good enough: frame \
     pointers, or else the smallest chunk of copied stack. The reference unwinds whole copied stacks, or walks in \
     the kernel, by call frame information; in JIT-compiled code without that of a jitdump, it follows frame pointers. \
-    There is no verdict and no chunk size if more than 1 % of its stacks do not reach their root, if more than 1 % have a \
+    There is no verdict and no chunk size with fewer than 100 stacks of the reference, if more than 1 % of its stacks do not reach their root, if more than 1 % have a \
     return address that does not follow a call, or if another unwinder finds other frames in more than 1 %.";
 
 /// The sentences, the most important first.
@@ -218,10 +218,12 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
 /// How to request the chunk that is good enough, and its cost.
 pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
     let chunk = case.chunk().filter(|_| case.other_is_good() != Some(true))?;
+    // As it is typed: in whole KiB, and not too small.
+    let chunk = if chunk < 1024 { chunk.max(MIN_CHUNK) } else { chunk.next_multiple_of(1024) };
     let (sample, minute) = case.copied(chunk);
     let takes =
         format!(" copies {} per sample, {} per minute at this rate, before compression.", bytes(sample), bytes(minute));
-    let size = if chunk < 1024 { chunk.max(MIN_CHUNK).to_string() } else { chunk_size(chunk) };
+    let size = if chunk < 1024 { chunk.to_string() } else { chunk_size(chunk) };
     let option = format!("--call-graph dwarf,{size}");
     Some(Finding::new(Judgement::Neutral).name(&option).words(takes))
 }

@@ -4,8 +4,8 @@
 pub(crate) const MIN_GOOD: u8 = 99;
 /// Maximum share of lost samples, per cent.
 pub(crate) const MAX_LOST: f64 = 0.1;
-/// Minimum number of samples of a process name to judge it by [`MIN_GOOD`].
-const MIN_SAMPLES: u64 = 100;
+/// Minimum number of stacks to judge anything by [`MIN_GOOD`]: a process name, or all of them.
+pub(crate) const MIN_SAMPLES: u64 = 100;
 
 /// Whether `part` of `whole` is at least [`MIN_GOOD`] per cent.
 pub(crate) fn is_good(part: u64, whole: u64) -> bool {

@@ -251,6 +251,7 @@ pub(crate) fn summary() -> Summary {
         waits: None,
         blocked_ns: None,
         filtered: None,
+        hottest_strategy: "dwarf".to_owned(),
         hottest: vec![
             hot("copy_user_generic", "[kernel]", 2_310, 2_310),
             hot("nbd_internal_command_common", "libnbd.so.0.0.0", 402, 1_930),
