@@ -22,8 +22,8 @@ use root::Root;
 
 /// Check ELF files for frame pointers and unwind information
 ///
-/// Uses the unwind information of every byte of code to tell whether a frame-pointer walk that starts there is right,
-/// drops the caller, or breaks. Works on stripped files. Reads files, and never runs or maps them.
+/// Uses the unwind information of every byte of code to tell whether a frame-pointer walk that starts there finds
+/// the function's caller, drops it, or breaks; how it goes on depends on the callers. Works on stripped files. Reads files, and never runs or maps them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof audit /usr/lib/x86_64-linux-gnu/libc.so.6

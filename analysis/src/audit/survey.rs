@@ -135,8 +135,11 @@ impl Survey {
         self.files.push(FileRow { path, package, audit });
     }
 
-    /// Adds an ELF file that is not audited.
-    pub fn refuse(&mut self, refusal: Refusal) {
+    /// Adds an ELF file that is not audited. One that is damaged counts as unreadable: it may be code that somebody runs.
+    pub fn refuse(&mut self, path: &str, refusal: Refusal) {
+        if refusal == Refusal::Damaged {
+            return self.unreadable(format!("{path}: {refusal}"));
+        }
         *self.refused.entry(refusal.to_string()).or_default() += 1;
     }
 

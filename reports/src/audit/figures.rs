@@ -10,7 +10,7 @@ pub(super) fn metric(metric: SurveyMetric, tally: &CodeTally) -> String {
     share(part, whole)
 }
 
-/// The share of bytes where a frame-pointer walk is right: of all code, and of the code that could be judged.
+/// The share of bytes where a frame-pointer walk finds the caller: of all code, and of the code that could be judged.
 pub(super) fn right_words(tally: &CodeTally) -> String {
     let code = &tally.code;
     let go = if code.go > 0 {
@@ -23,7 +23,8 @@ pub(super) fn right_words(tally: &CodeTally) -> String {
         String::new()
     };
     format!(
-        "a frame-pointer walk is known to be right in {} of all code: in {} of the {} with unwind information{go}",
+        "a frame-pointer walk is known to find the caller in {} of all code: in {} of the {} with unwind information{go}; whether it \
+         finds theirs depends on the code of the callers",
         share(code.ok, code.executable),
         share(code.ok, code.judged()),
         share(code.judged(), code.executable)
@@ -44,7 +45,7 @@ pub(super) fn against_text(size: u64, tally: &CodeTally) -> String {
 pub(super) fn code_rows(tally: &CodeTally) -> [(&'static str, u64, &'static str); 6] {
     let code = &tally.code;
     [
-        ("ok", code.ok, "a frame-pointer walk that starts here is right"),
+        ("ok", code.ok, "a frame-pointer walk finds the function's caller"),
         ("drops caller", code.drops_caller, "it goes on without the function's caller"),
         ("breaks chain", code.breaks_chain, "the register holds something else"),
         ("no CFI", code.no_cfi, "unknown: no unwind information (assembly, or stripped)"),

@@ -117,7 +117,7 @@ fn code(total: &CodeTally) -> Markup {
 fn weighed(survey: &Survey) -> Markup {
     html! {
         @if let Some(weighed) = &survey.weighed {
-            h2 { "Samples, by what a frame-pointer walk from there does" }
+            h2 { "Samples, by the first step of a frame-pointer walk" }
             div.wrap { table { tbody { @for (name, n, meaning) in weight::rows(&weighed.total) {
                 tr { td { (name) } td.n { (count(n)) } td.n { (share(n, weighed.total.samples)) } td { (meaning) } }
             } } } }
@@ -250,8 +250,8 @@ fn method() -> Markup {
     html! {
         h2 { "Method" }
         p.soft {
-            "Every byte of code is judged by its row of .eh_frame: what would a frame-pointer walk do if a sample "
-            "fell there? Functions are frame description entries that begin as functions do; split-off parts, \
+            "Every byte of code is judged by its row of .eh_frame: would a frame-pointer walk find the caller if a "
+            "sample fell there? How it goes on depends on the callers' code. Functions are frame description entries that begin as functions do; split-off parts, \
              linkage "
             "stubs and entry points are not counted. A leaf calls nothing. GCC leaves leaf functions without a frame "
             "even when asked for frame pointers, so the share among non-leaf functions says how a file was built, and "

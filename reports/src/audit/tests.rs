@@ -56,7 +56,7 @@ fn text_says_the_shares() {
     assert!(got.starts_with("audited   3 ELF files in 7 files · 210 functions · 3.00 kB of code\n"), "{got}");
     // 114 of 180 calling functions; 1,800 of 2,700 bytes covered by rows.
     assert!(got.contains("63.3 %  keep a frame pointer"), "{got}");
-    let walks = "walks     a frame-pointer walk is known to be right in 60.0 % of all code: in 66.7 % of the 90.0 % with unwind";
+    let walks = "walks     a frame-pointer walk is known to find the caller in 60.0 % of all code: in 66.7 % of the 90.0 % with";
     assert!(got.contains(walks), "{got}");
     assert!(got.contains(r"/usr/lib/<b>\u{1b}[31m.so") && !got.contains('\u{1b}'), "{got}");
     assert!(got.contains("the file is truncated: leaf functions unknown"), "{got}");

@@ -54,7 +54,14 @@ fn audited(survey: &Survey, style: &Style, out: &mut dyn Write) -> io::Result<()
         .part(Tone::Plain, format!("· {} functions", count(survey.total.functions.total)))
         .part(Tone::Plain, format!("· {} of code", byte_count(survey.total.code.executable)));
     if survey.other_names > 0 {
-        line.part(Tone::Dim, format!("· {} more names (links) of the same files", count(survey.other_names)));
+        line.part(
+            Tone::Dim,
+            format!(
+                "· {} more name{} (links) of the same files",
+                count(survey.other_names),
+                plural(survey.other_names)
+            ),
+        );
     }
     line.write(style, out)?;
     if survey.total.code.executable > 0 {
@@ -75,7 +82,10 @@ fn audited(survey: &Survey, style: &Style, out: &mut dyn Write) -> io::Result<()
     if survey.n_unreadable > 0 {
         let mut line = Paragraph::new("unread", INDENT);
         let named: Vec<_> = survey.unreadable.iter().take(3).map(|what| shown(what).into_owned()).collect();
-        line.words(Tone::Bad, &format!("{} files: {}", count(survey.n_unreadable), named.join("; ")));
+        line.words(
+            Tone::Bad,
+            &format!("{} file{}: {}", count(survey.n_unreadable), plural(survey.n_unreadable), named.join("; ")),
+        );
         line.write(style, out)?;
     }
     Ok(())

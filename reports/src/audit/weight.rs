@@ -10,7 +10,7 @@ use std::io::{self, Write};
 /// Rows of samples: name, samples, meaning. They add up to all samples.
 pub(super) fn rows(weights: &Weights) -> [(&'static str, u64, &'static str); 7] {
     [
-        ("ok", weights.ok, "a frame-pointer walk from there is right"),
+        ("ok", weights.ok, "a frame-pointer walk finds the function's caller"),
         ("drops caller", weights.drops_caller, "it goes on without the function's caller"),
         ("breaks chain", weights.breaks_chain, "the register holds something else"),
         ("no CFI", weights.no_cfi, "unknown: no unwind information"),
@@ -22,7 +22,7 @@ pub(super) fn rows(weights: &Weights) -> [(&'static str, u64, &'static str); 7] 
 
 /// Writes the samples of a recording, in total and by file.
 pub(super) fn weight(weighed: &Weighed, listing: Listing, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    style.heading("Samples, by what a frame-pointer walk from there does", out)?;
+    style.heading("Samples, by the first step of a frame-pointer walk", out)?;
     let mut table =
         Table::new(vec![Column::left("samples"), Column::right("count"), Column::right("share"), Column::left("")]);
     for (name, n, meaning) in rows(&weighed.total) {

@@ -12,7 +12,7 @@ pub(super) enum MetricName {
     NonLeaf,
     /// Share of all functions that keep a frame pointer
     Functions,
-    /// Share of code with unwind information, in bytes, where a frame-pointer walk is right
+    /// Share of code with unwind information, in bytes, where a frame-pointer walk finds the caller
     Bytes,
     /// Share of code without padding, in bytes, that has unwind information
     Covered,
@@ -41,7 +41,7 @@ impl MetricName {
     fn claim(self) -> &'static str {
         match self {
             Self::NonLeaf | Self::Functions => "keep a frame pointer",
-            Self::Bytes => "let a frame-pointer walk be right",
+            Self::Bytes => "let a frame-pointer walk find the caller",
             Self::Covered => "have unwind information",
         }
     }
@@ -65,7 +65,8 @@ pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bo
         failures.extend(judge("all files", &survey.total));
     }
     if survey.n_unreadable > 0 {
-        failures.push(format!("--fail-under: {} files could not be read", survey.n_unreadable));
+        let n = survey.n_unreadable;
+        failures.push(format!("--fail-under: {n} file{} could not be read", if n == 1 { "" } else { "s" }));
     }
     failures
 }

@@ -86,7 +86,7 @@ pub(super) fn survey(
                     let package = packages.owner(root, &shown).map(str::to_owned);
                     survey.add(shown.display().to_string(), package, audit);
                 }
-                Ok(Err(refusal)) => survey.refuse(refusal),
+                Ok(Err(refusal)) => survey.refuse(&shown.display().to_string(), refusal),
                 Err(error) => survey.unreadable(format!("{}: {error}", shown.display())),
             }
         },
