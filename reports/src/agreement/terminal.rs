@@ -3,7 +3,7 @@
 use super::examples::examples;
 use super::words::{name, short, tone, verdict_name};
 use crate::escape::shown;
-use crate::figures::{count, share};
+use crate::figures::{count, plural, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::accuracy::{Agreement, DisputedFunction, Relation};
 use fpprof_analysis::agreement::{Disagreement, EvidenceVerdict};
@@ -36,7 +36,10 @@ fn head(report: &Disagreement, style: &Style, out: &mut dyn Write) -> io::Result
     let agreement = &report.agreement;
     let mut line = Paragraph::new("compared", INDENT);
     line.part(Tone::Strong, format!("{} with {}", shown(&agreement.other), shown(&agreement.reference)));
-    line.part(Tone::Plain, format!("· {} samples with a user stack", count(agreement.samples)));
+    line.part(
+        Tone::Plain,
+        format!("· {} sample{} with a user stack", count(agreement.samples), plural(agreement.samples)),
+    );
     line.write(style, out)?;
     let mut line = Paragraph::new("same", INDENT);
     let tone = if agreement.same == agreement.samples { Tone::Good } else { Tone::Strong };
@@ -130,7 +133,7 @@ pub(super) fn functions(
     if n_more > 0 { writeln!(out, "  and {n_more} more") } else { Ok(()) }
 }
 
-/// `dwarf in 12, open in 3`.
+/// `dwarf in 12, undecided in 3`.
 fn verdicts(verdicts: &BTreeMap<EvidenceVerdict, u64>, report: &Disagreement) -> String {
     let part = |(&verdict, &n): (&EvidenceVerdict, &u64)| format!("{} in {}", verdict_name(verdict, report), count(n));
     verdicts.iter().map(part).collect::<Vec<_>>().join(", ")

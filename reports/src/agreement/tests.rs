@@ -69,12 +69,12 @@ const EXPECTED: &str = "\
 compared  fp with dwarf · 1,000 samples with a user stack
 same      99.7 % · 997 of 1,000 · where both are complete 99.9 % (997 of 998)
 frames    4,000 same · 6 missing · 3 wrong
-right     dwarf in 2, open in 1 (by the instructions before the return addresses)
+right     dwarf in 2, undecided in 1 (by the instructions before the return addresses)
 
 By relation and by how the stacks end
                dwarf            fp                  samples   share  right
   same         complete _start  complete _start         997  99.7 %
-  wrong frame  complete _start  broken ra_not_exec        3   0.3 %  dwarf in 2, open in 1
+  wrong frame  complete _start  broken ra_not_exec        3   0.3 %  dwarf in 2, undecided in 1
 
 Functions whose caller they disagree on
   function       file  samples  share  wrong

@@ -10,7 +10,7 @@ pub(super) fn verdict_name(verdict: EvidenceVerdict, report: &Disagreement) -> S
     match verdict {
         EvidenceVerdict::Reference => shown(&report.agreement.reference).into_owned(),
         EvidenceVerdict::Other => shown(&report.agreement.other).into_owned(),
-        EvidenceVerdict::Open => "open".to_owned(),
+        EvidenceVerdict::Open => "undecided".to_owned(),
     }
 }
 

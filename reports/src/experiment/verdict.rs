@@ -296,7 +296,12 @@ fn attribution(experiment: &Experiment) -> Option<Finding> {
     let finding = Finding::new(if disagreeing.is_empty() { Judgement::Good } else { Judgement::Neutral });
     match (seen.len(), disagreeing.is_empty()) {
         (0, _) => None,
-        (_, true) => Some(finding.words("The measured slow-downs agree with the attributed cost.")),
+        (_, true) => {
+            let largest = seen.iter().filter_map(|(row, _)| slow_down(experiment, row).value()?.mde).reduce(f64::max);
+            let unseen =
+                largest.map_or_else(String::new, |mde| format!(" (detectable: {} in each mode)", change(1.0 + mde)));
+            Some(finding.words(format!("No measured slow-down contradicts the attributed cost{unseen}.")))
+        }
         (_, false) => Some(
             finding
                 .words("Measured slow-down and attributed cost disagree: ")

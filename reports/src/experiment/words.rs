@@ -1,6 +1,6 @@
 //! Environment and method in words, the same in every format.
 
-use crate::figures::{byte_count, processors, system};
+use crate::figures::{byte_count, plural, processors, system};
 use fpprof_analysis::experiment::Experiment;
 
 /// The machine and software of the experiment as (label, text), without empty entries.
@@ -19,7 +19,15 @@ pub(super) fn environment(experiment: &Experiment) -> Vec<(&'static str, String)
         ("system", system),
         ("programs", versions.join(", ")),
         ("sampling", format!("{} at {}", experiment.event, experiment.rate)),
-        ("runs", format!("{} modes × {} rounds", experiment.rows.len(), experiment.repeats)),
+        (
+            "runs",
+            format!(
+                "{} modes × {} round{}",
+                experiment.rows.len(),
+                experiment.repeats,
+                plural(experiment.repeats.into())
+            ),
+        ),
     ]
     .into_iter()
     .filter(|(_, text)| !text.is_empty())
