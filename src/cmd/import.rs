@@ -3,10 +3,11 @@
 use crate::exit::DONE;
 use crate::output::{RecordingFile, print_message};
 use crate::worker::{Files, open_input, standard_input};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use fpprof_analysis::import::{self, Imported};
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Convert perf.data to a recording
@@ -44,6 +45,12 @@ const FILE_HEADER: &[u8] = b"PERFILE2\x68\0\0\0\0\0\0\0";
 /// # Errors
 /// If the file has another format or is damaged, has no samples, or the recording cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let id = |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    ensure!(
+        id(&args.output).is_none_or(|output| id(&args.file) != Some(output)),
+        "{}: the recording would replace the file that is read: choose another name with -o",
+        args.output.display()
+    );
     let output = RecordingFile::new(&args.output);
     let imported = if args.file == Path::new("-") {
         import::perf_pipe(standard_input()?, output)

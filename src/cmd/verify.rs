@@ -151,11 +151,15 @@ fn strategies(args: &Args) -> anyhow::Result<Vec<Strategy>> {
 fn gate(args: &Args, verification: &Verification) -> u8 {
     let own = args.of.to_string();
     let Some(verdicts) = verification.strategies.iter().find(|verdicts| verdicts.name == own) else { return DONE };
+    if verification.checked == 0 && (args.min_exact.is_some() || args.max_wrong.is_some()) {
+        output::print_message(&format!("fpprof: {own}: no instruction was checked: see --skip and --every"));
+        return FAILED;
+    }
     let share = |part: u64| statistics::percent(part, verification.checked).unwrap_or(0.0);
     let wrong = verdicts.wrong.values().fold(0, |sum: u64, &n| sum.saturating_add(n));
     let mut status = DONE;
     if let Some(least) = args.min_exact
-        && (verification.checked == 0 || share(verdicts.exact) < least)
+        && share(verdicts.exact) < least
     {
         output::print_message(&format!(
             "fpprof: {own}: {:.3} % of the stacks are exact (required: {least} %)",
@@ -164,7 +168,7 @@ fn gate(args: &Args, verification: &Verification) -> u8 {
         status = FAILED;
     }
     if let Some(most) = args.max_wrong
-        && (verification.checked == 0 || share(wrong) > most)
+        && share(wrong) > most
     {
         output::print_message(&format!(
             "fpprof: {own}: {:.3} % of the stacks are wrong without a flag (allowed: {most} %)",

@@ -57,7 +57,11 @@ fn event(request: &Request) -> String {
         Sampling::Period(1) => "each".to_owned(),
         Sampling::Period(n) => format!("one in {n}"),
     };
-    let waits = request.off_cpu.map_or_else(String::new, |least| format!("; waits of {least:?} or longer"));
+    let waits = match request.off_cpu {
+        None => String::new(),
+        Some(Duration::ZERO) => "; all waits".to_owned(),
+        Some(least) => format!("; waits of {least:?} or longer"),
+    };
     let duration = request.duration.map_or_else(String::new, |duration| format!("; for {duration:?}"));
     format!("{}, {rate}{waits}{duration}", request.event)
 }
