@@ -6,10 +6,12 @@ use super::interval::{Counting, Interval, IntervalWriter, Options, Stored};
 use super::metrics::Metrics;
 use super::store::Store;
 use crate::live;
+use crate::tables::Table;
+use anyhow::ensure;
 use fpprof_collector::{Error, Outcome, Request, StopFlag, Update};
 use fpprof_recording::model::Sampling;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +39,11 @@ pub(crate) fn record(
     stop: &'static StopFlag,
     update: &mut (dyn FnMut(Update<'_>) + Send),
 ) -> anyhow::Result<Result<Recorded, Error>> {
+    ensure!(
+        is_store_or_empty(directory),
+        "{}: not empty, and no store: pass a new directory with -o",
+        directory.display()
+    );
     let config = StoreConfig { path: directory.to_owned(), compact: false, ..StoreConfig::default() };
     let store = Store::open(&config, &fpprof_collector::host().name)?;
     let (sink, feed) = live::pair(None::<File>);
@@ -76,6 +83,13 @@ pub(crate) fn record(
         store.remove_if_empty();
     }
     Ok(recorded.map(|outcome| Recorded { outcome, bytes, cpu, discarded }))
+}
+
+/// Whether a store may be made here: its tables do not belong among the files of somebody's home.
+fn is_store_or_empty(directory: &Path) -> bool {
+    let Ok(mut entries) = directory.read_dir() else { return true };
+    let is_lock = |entry: &DirEntry| Path::new(&entry.file_name()).extension().is_some_and(|lock| lock == "lock");
+    directory.join(Table::Stacks.name()).is_dir() || entries.all(|entry| entry.is_ok_and(|entry| is_lock(&entry)))
 }
 
 fn add(sums: &mut BTreeMap<&'static str, u64>, stored: Stored) {

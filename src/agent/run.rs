@@ -116,6 +116,15 @@ impl Settings {
 
     /// Prints what waits and is not sent.
     fn print_waiting(&self) {
+        let (Size { files, .. }, samples) = self.spool.of_others();
+        if files > 0 {
+            print_message(&format!(
+                "fpprof: {samples} samples wait in {} for machines of other names, in {files} file{}: if this one was renamed, they are \
+                 not sent, and removed when they are older than store.keep",
+                self.spool.dir().display(),
+                if files == 1 { "" } else { "s" }
+            ));
+        }
         let protocol = self.collector.as_ref().map(|_| self.config.push.protocol);
         let (Size { files, .. }, samples) = self.spool.left(protocol);
         if files == 0 {

@@ -7,10 +7,11 @@
 //! ```
 //!
 //! A request stays until a collector has answered it, across restarts of the agent, or it is older than the store keeps its
-//! files. One for another protocol than the configured one is not sent.
+//! files. One for another protocol than the configured one is not sent, nor one of another machine, or of this one before it was
+//! renamed: that expires in the same way, unless somebody writes for that machine.
 
 use super::config::Protocol;
-use super::store::{PARTIAL, Size, Store, make_dir, own_dir, write_whole};
+use super::store::{PARTIAL, Size, Store, is_written_by, make_dir, own_dir, write_whole};
 use anyhow::Context as _;
 use fpprof_reports::profile::request::Request;
 use std::collections::VecDeque;
@@ -29,6 +30,8 @@ pub(super) struct Spool {
     dir: PathBuf,
     host: String,
     waiting: Mutex<Waiting>,
+    /// Requests of other machines, with their names, as of the start.
+    others: Mutex<Vec<(String, Entry)>>,
 }
 
 #[derive(Debug, Default)]
@@ -98,29 +101,33 @@ impl Spool {
 
     fn of_dir(dir: &Path, host: &str) -> io::Result<Self> {
         let mut waiting = Waiting::default();
-        let mut entries = Vec::new();
+        let (mut entries, mut others) = (Vec::new(), Vec::new());
         for file in std::fs::read_dir(dir)? {
             let file = file?;
             let Ok(name) = file.file_name().into_string() else { continue };
             // START-NUMBER-SAMPLES-HOST and the protocol's ending, where the host may have further `-`.
             let mut parts = name.splitn(4, '-').skip(2);
             let (Some(samples), Some(rest)) = (parts.next(), parts.next()) else { continue };
-            let Some(rest) = rest.strip_prefix(host) else { continue };
-            let rest = [Protocol::Otlp, Protocol::Pyroscope, Protocol::S3]
+            let (whole, is_partial) = rest.strip_suffix(PARTIAL).map_or((rest, false), |whole| (whole, true));
+            let named = [Protocol::Otlp, Protocol::Pyroscope, Protocol::S3]
                 .into_iter()
-                .find_map(|protocol| Some((protocol, rest.strip_prefix(ending(protocol))?)));
-            match (rest, samples.parse()) {
-                (Some((_, PARTIAL)), _) => std::fs::remove_file(file.path())?,
-                (Some((protocol, "")), Ok(samples)) => {
-                    let bytes = file.metadata()?.len();
-                    entries.push(Entry { samples, bytes, protocol, name, failed: 0, unclear: 0 });
-                }
-                _ => {}
+                .find_map(|protocol| Some((protocol, whole.strip_suffix(ending(protocol))?)));
+            let (Some((protocol, whose)), Ok(samples)) = (named, samples.parse()) else { continue };
+            if is_partial && whose == host {
+                std::fs::remove_file(file.path())?;
+                continue;
+            }
+            let whose = whose.to_owned();
+            let entry = Entry { samples, bytes: file.metadata()?.len(), protocol, name, failed: 0, unclear: 0 };
+            match whose == host {
+                true => entries.push(entry),
+                false => others.push((whose, entry)),
             }
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         entries.into_iter().for_each(|entry| waiting.push(entry));
-        Ok(Self { dir: dir.to_owned(), host: host.to_owned(), waiting: Mutex::new(waiting) })
+        let (waiting, others) = (Mutex::new(waiting), Mutex::new(others));
+        Ok(Self { dir: dir.to_owned(), host: host.to_owned(), waiting, others })
     }
 
     /// Appends the requests of the interval that began at this time, and removes the oldest while the total exceeds the
@@ -173,7 +180,35 @@ impl Spool {
                 expired.error.get_or_insert(error.to_string());
             }
         }
+        drop(waiting);
+        self.others().retain(|(host, entry)| {
+            let stays = entry.start_us() >= until_us || self.is_written_by(host);
+            // If that machine has sent or removed it meanwhile, nothing expires.
+            if !stays && std::fs::remove_file(self.dir.join(&entry.name)).is_ok() {
+                expired.requests = expired.requests.saturating_add(1);
+                expired.samples = expired.samples.saturating_add(entry.samples);
+            }
+            stays
+        });
         expired
+    }
+
+    /// Number and size of the files of other machines for which nobody writes here, and their samples.
+    pub(super) fn of_others(&self) -> (Size, u64) {
+        let (mut size, mut samples) = (Size::default(), 0_u64);
+        for (_, entry) in self.others().iter().filter(|(host, _)| !self.is_written_by(host)) {
+            size.add(entry.bytes);
+            samples = samples.saturating_add(entry.samples);
+        }
+        (size, samples)
+    }
+
+    fn others(&self) -> MutexGuard<'_, Vec<(String, Entry)>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_written_by(&self, host: &str) -> bool {
+        self.dir.parent().is_none_or(|store| is_written_by(store, host))
     }
 
     /// Removes the file of a request that is in the index no more.
@@ -266,6 +301,8 @@ fn remove(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FlockOperation, flock};
+    use std::fs::File;
 
     const OTLP: Protocol = Protocol::Otlp;
 
@@ -367,13 +404,16 @@ mod tests {
         assert_eq!(spool.size(), Size { files: 4, bytes: 400 });
     }
 
-    /// Check that what is too old is removed and counted, for any protocol, except the one being sent and another machine's.
+    /// Check that what is too old is removed and counted, for any protocol, except the one being sent, and that of another
+    /// machine while somebody writes for it.
     #[test]
     fn old_requests_expire() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |s| UNIX_EPOCH + Duration::from_secs(s);
         let keep = Duration::from_secs(100);
         spool_in(dir.path(), "my-web-1").expect("a spool").add(1, &requests(&[32]), OTLP, 400);
+        let lock = File::create(dir.path().join("my-web-1.lock")).expect("a file");
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("locked");
         let spool = spool_in(dir.path(), "web-1").expect("a spool");
         for (start_s, samples, protocol) in [(11, 1, OTLP), (12, 2, Protocol::S3), (10, 4, OTLP), (13, 8, OTLP)] {
             spool.add(start_s * 1_000_000, &requests(&[samples]), protocol, 400);
@@ -385,6 +425,11 @@ mod tests {
         assert_eq!(spool.size(), Size { files: 2, bytes: 200 });
         spool.give_back(sent);
         assert_eq!(spool.expire(at(200), keep).samples, 9);
-        assert_eq!(std::fs::read_dir(dir.path().join("spool")).expect("a directory").count(), 1);
+        let n_files = || std::fs::read_dir(dir.path().join("spool")).expect("a directory").count();
+        assert_eq!((n_files(), spool.of_others().1), (1, 0));
+        drop(lock);
+        assert_eq!(spool.of_others().1, 32);
+        assert_eq!(spool.expire(at(200), keep), Expired { requests: 1, samples: 32, error: None });
+        assert_eq!((n_files(), spool.of_others().1), (0, 0));
     }
 }

@@ -127,7 +127,7 @@ impl Store {
     }
 
     fn lock_file(&self) -> PathBuf {
-        self.config.path.join(format!("{}.lock", self.host))
+        lock_file(&self.config.path, &self.host)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -201,6 +201,20 @@ pub(super) fn own_dir(path: &Path) -> anyhow::Result<()> {
         path.display()
     );
     Ok(())
+}
+
+/// The file that the process has locked which writes for this machine.
+fn lock_file(store: &Path, host: &str) -> PathBuf {
+    store.join(format!("{host}.lock"))
+}
+
+/// Whether a process writes to the store for this machine, or may do so.
+pub(super) fn is_written_by(store: &Path, host: &str) -> bool {
+    match File::open(lock_file(store, host)) {
+        // The lock ends with the file.
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 /// Locks a file until this process ends: two that write for one machine would remove each other's files.

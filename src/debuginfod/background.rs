@@ -4,7 +4,9 @@ use super::client::{Again, Debuginfod, Fetched, TIMEOUT, parts};
 use crate::output::print_message;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use walkdir::WalkDir;
 
@@ -19,11 +21,15 @@ const FILE_AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
 /// Files that are not complete after this time never will be: a crash left them.
 const INCOMPLETE_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Held while a file is fetched or the cache is trimmed: after a reload, the threads of both configurations run for a while.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// What requests files from [`Fetching`].
 #[derive(Debug)]
 pub(crate) struct Background {
     cache: PathBuf,
     wanted: SyncSender<PathBuf>,
+    is_over: Arc<AtomicBool>,
 }
 
 /// Fetches one file after the other into a bounded cache.
@@ -32,6 +38,8 @@ pub(crate) struct Fetching {
     debuginfod: Debuginfod,
     queue: Receiver<PathBuf>,
     max_bytes: u64,
+    /// Whether nobody wants the rest of the queue.
+    is_over: Arc<AtomicBool>,
 }
 
 /// What is needed to fetch in the background.
@@ -50,7 +58,8 @@ impl Background {
         let again = Some(Again { server: SERVER_AGAIN, file: FILE_AGAIN });
         let debuginfod = Debuginfod::new(urls, cache.clone(), TIMEOUT, max_bytes / 2, again);
         let (wanted, queue) = sync_channel(MAX_WAITING);
-        (Self { cache, wanted }, Fetching { debuginfod, queue, max_bytes })
+        let is_over = Arc::new(AtomicBool::new(false));
+        (Self { cache, wanted, is_over: Arc::clone(&is_over) }, Fetching { debuginfod, queue, max_bytes, is_over })
     }
 
     /// The directory of the fetched files.
@@ -66,13 +75,26 @@ impl Background {
     }
 }
 
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Fetching {
     /// Fetches until its counterpart is dropped; `count` is called with the outcome of each request: `fetched`, `missing` or
     /// `failed`.
     pub(crate) fn run(self, count: impl Fn(&'static str)) {
         let mut is_reported = false;
+        let one = || ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = one();
         self.trim(&mut is_reported);
+        drop(first);
         for path in &self.queue {
+            let fetching = one();
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
             match self.debuginfod.fetch(&path) {
                 Fetched::NotAsked => continue,
                 Fetched::Missing => count("missing"),
@@ -82,6 +104,7 @@ impl Fetching {
                     self.trim(&mut is_reported);
                 }
             }
+            drop(fetching);
             std::thread::sleep(BETWEEN);
         }
     }
