@@ -7,6 +7,7 @@ use super::files::Files;
 use crate::exit::{DONE, print_failure};
 use crate::http::{Access, CurrentAccess, Limits, give_up_capabilities, serve};
 use crate::output::print_message;
+use crate::worker::limit_memory;
 use axum::Router;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -66,6 +67,8 @@ pub(crate) fn run(files: Files, listen: &Listen, args: &AccessArgs, access: Acce
     // Before other threads start, so that they inherit it: from here on the process parses requests and files it must
     // not trust.
     give_up_capabilities()?;
+    // A table may be far larger unpacked than its file.
+    limit_memory()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let page = page(&files.name());
     let (turn, places) = (Arc::new(Semaphore::new(1)), Semaphore::new(MAX_WAITING + 1));
@@ -74,10 +77,14 @@ pub(crate) fn run(files: Files, listen: &Listen, args: &AccessArgs, access: Acce
     let url = bound.url(access.tls.is_some())?;
     runtime.block_on(async {
         let (order, mut orders) = mpsc::channel(1);
-        let stops = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| (kind, Order::Stop));
         // Without files to read again, the end of the terminal ends the server.
-        let reloads = args.has_files().then_some((SignalKind::hangup(), Order::Reload));
-        for (kind, meant) in stops.into_iter().chain(reloads) {
+        let hangup = if args.has_files() { Order::Reload } else { Order::Stop };
+        let orders_of = [
+            (SignalKind::interrupt(), Order::Stop),
+            (SignalKind::terminate(), Order::Stop),
+            (SignalKind::hangup(), hangup),
+        ];
+        for (kind, meant) in orders_of {
             let (mut signal, order) = (signal(kind)?, order.clone());
             tokio::spawn(async move { while signal.recv().await.is_some() && order.send(meant).await.is_ok() {} });
         }
