@@ -12,7 +12,11 @@ use datafusion::arrow::json::writer::LineDelimited;
 use datafusion::arrow::util::pretty::pretty_format_batches_with_schema;
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SQLOptions;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use futures::TryStreamExt as _;
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,6 +60,11 @@ struct Args {
     /// How rows are printed
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// The most memory for the query and its answer; sorts and groups that need more use temporary files
+    ///
+    /// [default: half of the memory that is available]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    max_memory: Option<u64>,
 }
 
 /// How rows are printed.
@@ -79,7 +88,7 @@ fn main() -> ExitCode {
         // Whoever reads the rows has seen enough.
         Err(error) if has(&error, |error: &io::Error| error.kind() == ErrorKind::BrokenPipe) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("fpprof query: {error:#}");
+            eprintln!("fpprof query: {}", shown(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
@@ -96,8 +105,19 @@ fn run(args: &Args) -> anyhow::Result<()> {
     };
     let tables = tables(&args.store)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    let (schema, rows) = runtime.block_on(answer(&tables, &sql))?;
+    let most = match args.max_memory {
+        Some(megabytes) => usize::try_from(megabytes.saturating_mul(1_000_000)).unwrap_or(usize::MAX),
+        None => available_memory().context("/proc/meminfo: no MemAvailable: pass --max-memory")? / 2,
+    };
+    let (schema, rows) = runtime.block_on(answer(&tables, &sql, most))?;
     print(args.format, &schema, &rows, &mut io::stdout().lock())
+}
+
+/// The memory that programs can get without swapping, in bytes.
+fn available_memory() -> Option<usize> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<usize>().ok()?.checked_mul(1024)
 }
 
 /// The tables there are, by name.
@@ -127,19 +147,54 @@ fn tables(store: &Path) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
     Ok(tables)
 }
 
-/// The answer to a query, from the files at one moment.
-async fn answer(tables: &[(&str, PathBuf)], sql: &str) -> anyhow::Result<(SchemaRef, Vec<RecordBatch>)> {
-    for _ in 1..ATTEMPTS {
-        match attempt(tables, sql).await {
-            Err(error) if is_file_gone(&error) => {}
-            answer => return answer.map_err(flat),
+/// The answer to a query, from the files at one moment, in at most `most` bytes of memory.
+async fn answer(tables: &[(&str, PathBuf)], sql: &str, most: usize) -> anyhow::Result<(SchemaRef, Vec<RecordBatch>)> {
+    let words = |error: DataFusionError| match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => anyhow::anyhow!(
+            "the query and its answer need more than {} MB of memory: choose fewer days, group, or add LIMIT; or pass a larger --max-memory",
+            most / 1_000_000
+        ),
+        _ => flat(error),
+    };
+    for _ in 0..ATTEMPTS {
+        let before = files(tables)?;
+        let answer = attempt(tables, sql, most).await;
+        // The engine leaves out files that go away while it lists them.
+        if before.is_subset(&files(tables)?) {
+            return answer.map_err(words);
         }
     }
-    attempt(tables, sql).await.map_err(flat)
+    bail!("the files of the store changed while they were read, {ATTEMPTS} times: try again")
 }
 
-async fn attempt(tables: &[(&str, PathBuf)], sql: &str) -> Result<(SchemaRef, Vec<RecordBatch>), DataFusionError> {
-    let context = SessionContext::new_with_config(SessionConfig::new().with_information_schema(true));
+/// The files of the tables.
+fn files(tables: &[(&str, PathBuf)]) -> io::Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::new();
+    for (_, table) in tables {
+        if !table.is_dir() {
+            files.insert(table.clone());
+            continue;
+        }
+        for day in fs::read_dir(table)? {
+            match fs::read_dir(day?.path()) {
+                Ok(entries) => entries.for_each(|entry| files.extend(entry.ok().map(|entry| entry.path()))),
+                // Not a directory, or removed meanwhile.
+                Err(_) => {}
+            }
+        }
+    }
+    files.retain(|file| file.extension().is_none_or(|extension| extension != "partial"));
+    Ok(files)
+}
+
+async fn attempt(
+    tables: &[(&str, PathBuf)],
+    sql: &str,
+    most: usize,
+) -> Result<(SchemaRef, Vec<RecordBatch>), DataFusionError> {
+    let config = SessionConfig::new().with_information_schema(true);
+    let runtime = RuntimeEnvBuilder::new().with_memory_limit(most, 1.0).build_arc()?;
+    let context = SessionContext::new_with_config_rt(config, runtime);
     for (name, path) in tables {
         let options = ParquetReadOptions::default();
         let options = match path.is_dir() {
@@ -152,24 +207,21 @@ async fn attempt(tables: &[(&str, PathBuf)], sql: &str) -> Result<(SchemaRef, Ve
     let reads_only = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let rows = context.sql_with_options(sql, reads_only).await?;
     let schema = SchemaRef::new(rows.schema().as_arrow().clone());
-    Ok((schema, rows.collect().await?))
+    let (mut answer, mut stream, mut bytes) = (Vec::new(), rows.execute_stream().await?, 0_usize);
+    while let Some(rows) = stream.try_next().await? {
+        // The engine does not count what has left it.
+        bytes = bytes.saturating_add(rows.get_array_memory_size());
+        if bytes > most {
+            return Err(DataFusionError::ResourcesExhausted(String::new()));
+        }
+        answer.push(rows);
+    }
+    Ok((schema, answer))
 }
 
 /// The error without its causes: its text has theirs already.
 fn flat(error: DataFusionError) -> anyhow::Error {
     anyhow::Error::msg(error.strip_backtrace())
-}
-
-/// Whether a file that was listed is gone: its rows are in a merged one.
-fn is_file_gone(error: &DataFusionError) -> bool {
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if error.to_string().contains("No such file or directory") {
-            return true;
-        }
-        next = error.source();
-    }
-    false
 }
 
 fn has<E: std::error::Error + 'static>(error: &anyhow::Error, is_it: impl Fn(&E) -> bool) -> bool {
@@ -179,15 +231,19 @@ fn has<E: std::error::Error + 'static>(error: &anyhow::Error, is_it: impl Fn(&E)
 /// Text without the characters that control a terminal or the direction of text, which the names in a table that somebody else
 /// made may have; line breaks stay.
 fn shown(text: &str) -> String {
+    escaped(text, |c| c.escape_default().to_string())
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
     let controls = |c: char| {
         (c.is_control() && c != '\n')
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if controls(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if controls(c) { escaped.push_str(&escape(c)) } else { escaped.push(c) }
     }
-    shown
+    escaped
 }
 
 fn print(format: Format, schema: &SchemaRef, rows: &[RecordBatch], out: &mut impl Write) -> anyhow::Result<()> {
@@ -212,10 +268,30 @@ fn print(format: Format, schema: &SchemaRef, rows: &[RecordBatch], out: &mut imp
         }
         Format::Json => {
             // Every row has every key.
-            let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
-            rows.iter().try_for_each(|rows| writer.write(rows))?;
-            writer.finish()?;
+            let write = |out: &mut dyn Write| -> anyhow::Result<()> {
+                let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
+                rows.iter().try_for_each(|rows| writer.write(rows))?;
+                Ok(writer.finish()?)
+            };
+            if !io::stdout().is_terminal() {
+                return write(out);
+            }
+            let mut text = Vec::new();
+            write(&mut text)?;
+            out.write_all(escaped(&String::from_utf8_lossy(&text), |c| format!("\\u{:04x}", u32::from(c))).as_bytes())?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{escaped, shown};
+
+    /// Check that what controls a terminal is escaped, and that JSON stays JSON.
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(shown("a\u{1b}]0;x\u{7}\nb\u{202e}"), "a\\u{1b}]0;x\\u{7}\nb\\u{202e}");
+        assert_eq!(escaped("\"a\u{9b}\"\n", |c| format!("\\u{:04x}", u32::from(c))), "\"a\\u009b\"\n");
+    }
 }

@@ -118,6 +118,17 @@ fn what_is_no_question_is_refused() {
     refused(&damaged, "SELECT * FROM stacks");
 }
 
+/// Check that a query that needs more memory than allowed is refused with the way out, and that small ones are not.
+#[test]
+fn memory_is_bounded() {
+    let output =
+        query(store(), &["--max-memory", "1", "SELECT a.* FROM stacks a CROSS JOIN stacks b ORDER BY a.functions"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert!(error.contains("more than 1 MB of memory") && error.contains("--max-memory"), "{error}");
+    assert_eq!(rows_of(query(store(), &["--format", "csv", "--max-memory", "100", "SELECT 7"]), "7"), [["7"]]);
+}
+
 /// Check that files that are replaced by others during queries change no sum.
 #[test]
 fn merged_files_change_no_sum() {
