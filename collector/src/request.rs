@@ -240,6 +240,9 @@ pub struct Progress {
     pub bytes_written: u64,
     /// Rules of walks by call frame information are missing soon after they were loaded, since others took their place.
     pub rules_do_not_fit: bool,
+    /// A CPU has come online that has no ring, as its number is higher than any at the start: all its samples are lost until
+    /// another recording begins.
+    pub lacks_rings: bool,
 }
 
 /// Outcome of a recording.

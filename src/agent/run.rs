@@ -165,6 +165,11 @@ fn debuginfod(config: &Config, store: &Store, metrics: &Arc<Metrics>) -> anyhow:
     Ok(Some(Arc::new(background)))
 }
 
+fn add_rings() -> Next {
+    print_message("fpprof: a CPU has come online that has no ring buffer; recording goes on with one for it");
+    Next::Again
+}
+
 /// Notifies systemd's watchdog, unless the recorder has not read since the last call: then it hangs.
 fn notify_alive(feed: &Feed, n_reads: &mut u64) {
     let n_before = std::mem::replace(n_reads, feed.control().n_reads());
@@ -250,6 +255,7 @@ impl Agent<'_> {
                 Ok(Order::Reload) if self.reload() => break Some(Next::Again),
                 Ok(Order::Reload) => {}
                 Ok(Order::EnlargeRuleTable) => break Some(self.enlarge_rule_table()),
+                Ok(Order::AddRings) => break Some(add_rings()),
                 Ok(Order::Ended) if self.stopping.is_ordered() => break Some(Next::Stop),
                 // Nobody asked it to end.
                 Ok(Order::Ended) => break None,

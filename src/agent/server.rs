@@ -27,6 +27,8 @@ pub(super) enum Order {
     Reload,
     /// The rules of what runs here do not fit into the small table.
     EnlargeRuleTable,
+    /// A CPU has come online that has no ring.
+    AddRings,
     /// The recorder has ended. Sent after every recording, requested or not.
     Ended,
 }

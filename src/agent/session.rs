@@ -88,7 +88,7 @@ impl Session {
         stopping.follow(&stop, &parser);
         let (printed, its_stop) = (Arc::clone(printed), Arc::clone(&stop));
         let recorder = std::thread::Builder::new().name("fpprof-recorder".to_owned()).spawn(move || {
-            let (mut is_ready, mut has_room) = (false, true);
+            let (mut is_ready, mut has_room, mut has_rings) = (false, true, true);
             let mut on_update = |update: Update<'_>| match update {
                 Update::Fallback(fallback) => print_once(&printed, fallback.to_string()),
                 Update::Mode(choice) => print_once(&printed, mode_choice(choice)),
@@ -99,6 +99,9 @@ impl Session {
                     }
                     if request.small_rule_table && progress.rules_do_not_fit && std::mem::take(&mut has_room) {
                         let _ = orders.send(Order::EnlargeRuleTable);
+                    }
+                    if progress.lacks_rings && std::mem::take(&mut has_rings) {
+                        let _ = orders.send(Order::AddRings);
                     }
                 }
             };

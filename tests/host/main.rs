@@ -7,6 +7,7 @@ mod cores;
 #[path = "../../collector/tests/host/group.rs"]
 mod group;
 mod groups;
+mod new_cpus;
 mod ordinary_users;
 mod silent_files;
 #[path = "../support/mod.rs"]

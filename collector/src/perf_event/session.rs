@@ -236,6 +236,7 @@ impl<W: Write> Session<'_, W> {
                 dropped,
                 bytes_written,
                 rules_do_not_fit: false,
+                lacks_rings: false,
             }));
         }
     }

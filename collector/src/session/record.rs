@@ -343,6 +343,7 @@ impl<W: Write> Session<'_, W> {
             dropped,
             bytes_written: self.reader.writer.bytes_written(),
             rules_do_not_fit: self.reader.rules_do_not_fit(),
+            lacks_rings: self.cpus.joined.last().is_some_and(|&cpu| cpu >= self.plan.config.n_ring_cpus),
         }
     }
 
