@@ -98,12 +98,33 @@ pub enum Note {
 }
 
 impl Note {
+    /// The text of the notes that are often about one of something.
+    fn of_one(&self) -> Option<&'static str> {
+        match self {
+            Self::KernelStacksMissing(1) => Some("1 sample in the kernel has no kernel stack"),
+            Self::StackEndUnknown(1) => Some("the end of 1 stack is unknown"),
+            Self::CpusNotSampled(1) => Some("1 CPU came online during the recording and was not sampled"),
+            Self::CpusJoined(1) => Some("1 CPU came online during the recording and was sampled from then on"),
+            Self::CpusWithoutRing(1) => Some(
+                "1 CPU came online during the recording and has no ring buffer: its samples are counted as lost (no_ring); \
+                 record again",
+            ),
+            Self::ProcessesUnreadable(1) => Some(
+                "1 process ended or was unreadable before its mappings were read; its samples are truncated (process_gone)",
+            ),
+            Self::FilesNotSaved(1) => Some("1 deleted or replaced file could not be saved"),
+            Self::StillBlocked(1) => {
+                Some("1 thread was still blocked when the recording ended; its time until then counts")
+            }
+            _ => None,
+        }
+    }
+
     /// The count it is about, if any, and its text.
     fn text(&self) -> (Option<u64>, Cow<'static, str>) {
         let n_words = |n: &u64, words: &'static str| (Some(*n), Cow::from(words));
         match self {
             Self::KernelStacksMissing(n) => n_words(n, "samples in the kernel have no kernel stack"),
-            Self::StackEndUnknown(1) => (None, "the end of 1 stack is unknown".into()),
             Self::StackEndUnknown(n) => (None, format!("the ends of {n} stacks are unknown").into()),
             Self::TicksMissing(n) => {
                 (None, format!("about {n} ticks came late: they were not recorded, and are not counted as lost").into())
@@ -219,6 +240,9 @@ pub(crate) fn recorded(notes: &[Note]) -> Vec<String> {
 
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(words) = self.of_one() {
+            return f.write_str(words);
+        }
         match self.text() {
             (Some(n), words) => write!(f, "{n} {words}"),
             (None, words) => f.write_str(&words),
