@@ -287,17 +287,21 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     Some(finding.words("."))
 }
 
+/// The largest detectable slow-down with which it says something that none contradicts the attributed cost.
+const MOST_UNSEEN: f64 = 0.1;
+
 /// Whether the measured slow-downs lie within the attributed range: from the cost in the target itself to that plus the
 /// collector's threads.
 fn attribution(experiment: &Experiment) -> Option<Finding> {
     let seen: Vec<_> = experiment.rows.iter().filter_map(|row| Some((row, compared(experiment, row)?))).collect();
     let disagreeing: Vec<_> =
         seen.iter().filter_map(|(row, words)| Some((row.mode.as_str(), words.clone()?))).collect();
-    let finding = Finding::new(if disagreeing.is_empty() { Judgement::Good } else { Judgement::Neutral });
+    let largest = seen.iter().filter_map(|(row, _)| slow_down(experiment, row).value()?.mde).reduce(f64::max);
+    let is_shown = disagreeing.is_empty() && largest.is_some_and(|mde| mde <= MOST_UNSEEN);
+    let finding = Finding::new(if is_shown { Judgement::Good } else { Judgement::Neutral });
     match (seen.len(), disagreeing.is_empty()) {
         (0, _) => None,
         (_, true) => {
-            let largest = seen.iter().filter_map(|(row, _)| slow_down(experiment, row).value()?.mde).reduce(f64::max);
             let unseen =
                 largest.map_or_else(String::new, |mde| format!(" (detectable: {} in each mode)", change(1.0 + mde)));
             Some(finding.words(format!("No measured slow-down contradicts the attributed cost{unseen}.")))
