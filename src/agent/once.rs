@@ -87,6 +87,7 @@ pub(crate) fn record(
 
 /// Whether a store may be made here: its tables do not belong among the files of somebody's home.
 fn is_store_or_empty(directory: &Path) -> bool {
+    // If it exists but cannot be read, opening the store fails and says why.
     let Ok(mut entries) = directory.read_dir() else { return true };
     let is_lock = |entry: &DirEntry| Path::new(&entry.file_name()).extension().is_some_and(|lock| lock == "lock");
     directory.join(Table::Stacks.name()).is_dir() || entries.all(|entry| entry.is_ok_and(|entry| is_lock(&entry)))
@@ -94,4 +95,25 @@ fn is_store_or_empty(directory: &Path) -> bool {
 
 fn add(sums: &mut BTreeMap<&'static str, u64>, stored: Stored) {
     stored.discarded.into_iter().for_each(|(cause, samples)| *sums.entry(cause).or_default() += samples);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_store_or_empty;
+    use std::fs::{File, create_dir, remove_file};
+
+    /// Check that a new or empty directory and a store are taken, and one with other files is not.
+    #[test]
+    fn directories_of_other_files_are_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(is_store_or_empty(&dir.path().join("new")) && is_store_or_empty(dir.path()));
+        File::create(dir.path().join("web-1.lock")).expect("a file");
+        assert!(is_store_or_empty(dir.path()));
+        File::create(dir.path().join("letter")).expect("a file");
+        assert!(!is_store_or_empty(dir.path()));
+        create_dir(dir.path().join("stacks")).expect("a directory");
+        assert!(is_store_or_empty(dir.path()));
+        remove_file(dir.path().join("letter")).expect("removed");
+        assert!(is_store_or_empty(dir.path()));
+    }
 }

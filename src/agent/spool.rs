@@ -183,12 +183,22 @@ impl Spool {
         drop(waiting);
         self.others().retain(|(host, entry)| {
             let stays = entry.start_us() >= until_us || self.is_written_by(host);
-            // If that machine has sent or removed it meanwhile, nothing expires.
-            if !stays && std::fs::remove_file(self.dir.join(&entry.name)).is_ok() {
-                expired.requests = expired.requests.saturating_add(1);
-                expired.samples = expired.samples.saturating_add(entry.samples);
+            if stays {
+                return true;
             }
-            stays
+            let path = self.dir.join(&entry.name);
+            match std::fs::remove_file(&path) {
+                Ok(()) => {
+                    expired.requests = expired.requests.saturating_add(1);
+                    expired.samples = expired.samples.saturating_add(entry.samples);
+                }
+                // That machine has sent or removed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    expired.error.get_or_insert_with(|| format!("{}: {error}", path.display()));
+                }
+            }
+            false
         });
         expired
     }
