@@ -13,6 +13,7 @@ use datafusion::arrow::util::pretty::pretty_format_batches_with_schema;
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::TryStreamExt as _;
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use std::fs;
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// How often a query begins anew because the agent merged files that were listed.
 const ATTEMPTS: usize = 5;
@@ -158,10 +160,12 @@ async fn answer(tables: &[(&str, PathBuf)], sql: &str, most: usize) -> anyhow::R
     };
     for _ in 0..ATTEMPTS {
         let before = files(tables)?;
-        let answer = attempt(tables, sql, most).await;
-        // The engine leaves out files that go away while it lists them.
-        if before.is_subset(&files(tables)?) {
-            return answer.map_err(words);
+        match attempt(tables, sql, most, &before).await {
+            // A file may go away before it is read, too.
+            Err(_) if !before.is_subset(&files(tables)?) => {}
+            Ok(None) => {}
+            Ok(Some(answer)) => return Ok(answer),
+            Err(error) => return Err(words(error)),
         }
     }
     bail!("the files of the store changed while they were read, {ATTEMPTS} times: try again")
@@ -187,11 +191,13 @@ fn files(tables: &[(&str, PathBuf)]) -> io::Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
+/// The answer; `None` if files went away while the engine listed them, since it leaves those out.
 async fn attempt(
     tables: &[(&str, PathBuf)],
     sql: &str,
     most: usize,
-) -> Result<(SchemaRef, Vec<RecordBatch>), DataFusionError> {
+    before: &BTreeSet<PathBuf>,
+) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>, DataFusionError> {
     let config = SessionConfig::new().with_information_schema(true);
     let runtime = RuntimeEnvBuilder::new().with_memory_limit(most, 1.0).build_arc()?;
     let context = SessionContext::new_with_config_rt(config, runtime);
@@ -207,7 +213,12 @@ async fn attempt(
     let reads_only = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let rows = context.sql_with_options(sql, reads_only).await?;
     let schema = SchemaRef::new(rows.schema().as_arrow().clone());
-    let (mut answer, mut stream, mut bytes) = (Vec::new(), rows.execute_stream().await?, 0_usize);
+    let tasks = Arc::new(rows.task_ctx());
+    let plan = rows.create_physical_plan().await?;
+    if !before.is_subset(&files(tables)?) {
+        return Ok(None);
+    }
+    let (mut answer, mut stream, mut bytes) = (Vec::new(), execute_stream(plan, tasks)?, 0_usize);
     while let Some(rows) = stream.try_next().await? {
         // The engine does not count what has left it.
         bytes = bytes.saturating_add(rows.get_array_memory_size());
@@ -216,7 +227,7 @@ async fn attempt(
         }
         answer.push(rows);
     }
-    Ok((schema, answer))
+    Ok(Some((schema, answer)))
 }
 
 /// The error without its causes: its text has theirs already.
