@@ -72,7 +72,8 @@ pub use request::{
     Update,
 };
 pub use sys::{
-    StopFlag, keep_little_freed_memory, monotonic_ns, resolve_without_plugins, return_freed_memory, unmap_code,
+    StopFlag, ignores_hangup, keep_little_freed_memory, monotonic_ns, resolve_without_plugins, return_freed_memory,
+    stop_thread, unmap_code,
 };
 pub use walk::{JIT_RULE, walk_copied_stack};
 

@@ -10,6 +10,7 @@ use super::thread::UnderWay;
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
 use fpprof_analysis::oracle::{Flow, Transfer, predict_transfer};
+use fpprof_collector::stop_thread;
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -36,16 +37,23 @@ impl Stepper {
         thread.write_back()?;
         thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false, is_running: true });
         run_on(tid)?;
+        let mut is_slow = false;
         loop {
             let has_others = self.next_stopped().is_some();
             let is_in_kernel = self.threads.get(&tid).is_some_and(|thread| thread.is_in_kernel);
-            let came = self.wait(!(has_others && is_in_kernel))?;
-            let Some(thread) = self.threads.get(&tid).filter(|_| self.ended.is_none()) else { return Ok(false) };
+            let came = if is_in_kernel && has_others { self.wait(false)? } else { self.wait_briefly()? };
+            let is_interrupted = self.stop.signal().is_some();
+            let Some(thread) = self.threads.get_mut(&tid).filter(|_| self.ended.is_none()) else { return Ok(false) };
             if thread.under_way.is_none() {
-                return Ok(true);
+                // After it ran for so long, it is the others' turn.
+                return Ok(!is_slow);
             }
-            if !came {
+            if is_interrupted || (!came && has_others && is_in_kernel) {
                 return Ok(false);
+            }
+            if !came && has_others && !std::mem::replace(&mut thread.is_stopping, true) {
+                is_slow = true;
+                stop_thread(self.pid.as_raw(), tid.as_raw()).with_context(|| format!("stopping thread {tid}"))?;
             }
         }
     }

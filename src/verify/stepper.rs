@@ -25,7 +25,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Instructions that a thread runs before the next one takes its turn.
 const QUANTUM: u32 = 5000;
@@ -33,6 +33,12 @@ const QUANTUM: u32 = 5000;
 const ABOVE_BYTES: u64 = 64 << 10;
 /// Maximum size of a vDSO in bytes; it usually has some 8 KiB.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
+
+/// A thread that makes no transfer for so long may wait for another one in a loop.
+const LONGEST_RUN: Duration = Duration::from_millis(20);
+/// Most threads stop again within microseconds; one that does not is looked at less often.
+const SHORT_RUN: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// System calls that change what is mapped: mmap, mprotect, munmap, brk, mremap, shmat, shmdt, `remap_file_pages`,
 /// `pkey_mprotect`.
@@ -87,7 +93,7 @@ pub(super) struct Stepper {
     /// New processes whose stop was reported before their parent's event.
     strays: Vec<Pid>,
     start: Instant,
-    stop: &'static StopFlag,
+    pub(super) stop: &'static StopFlag,
     pub(super) ended: Option<String>,
 }
 
@@ -144,7 +150,7 @@ impl Stepper {
                 return Ok(Pause::Ended(words));
             }
             let Some(tid) = self.next_stopped() else {
-                self.wait(true)?;
+                self.wait_briefly()?;
                 continue;
             };
             self.last_stepped = tid;
@@ -283,14 +289,32 @@ impl Stepper {
     fn wait_for(&mut self, tid: Pid, may_block: bool) -> anyhow::Result<bool> {
         let has_others = self.next_stopped().is_some();
         loop {
-            let is_waiting = !(may_block && has_others);
-            let came = self.wait(is_waiting)?;
+            let came = match (may_block, has_others) {
+                (true, true) => self.wait(false)?,
+                (true, false) => self.wait_briefly()?,
+                (false, _) => self.wait(true)?,
+            };
             let Some(thread) = self.threads.get(&tid).filter(|_| self.ended.is_none()) else { return Ok(false) };
             if thread.under_way.is_none() {
                 return Ok(true);
             }
-            if !came {
+            if may_block && !came && (has_others || self.stop.signal().is_some()) {
                 return Ok(false);
+            }
+        }
+    }
+
+    /// Like [`Self::wait`], for at most [`LONGEST_RUN`].
+    pub(super) fn wait_briefly(&mut self) -> anyhow::Result<bool> {
+        let began = Instant::now();
+        loop {
+            if self.wait(false)? {
+                return Ok(true);
+            }
+            match began.elapsed() {
+                short if short < SHORT_RUN => std::thread::yield_now(),
+                long if long < LONGEST_RUN => std::thread::sleep(PAUSE),
+                _ => return Ok(false),
             }
         }
     }
@@ -342,9 +366,10 @@ impl Stepper {
         let before = thread.before;
         let flow = thread.under_way.map(|step| step.flow);
         let is_step = signal == Signal::SIGTRAP && !(is_own_trap(thread.under_way) && is_sent(tid));
+        let is_running = thread.under_way.is_some_and(|step| step.is_running) && !thread.is_in_kernel;
         // The signal arrived before the instruction was executed, unless that was a system call which the signal
-        // interrupted.
-        if is_step || regs.ip() != before.ip() {
+        // interrupted, or the thread ran on.
+        if is_step || is_running || regs.ip() != before.ip() {
             self.is_dirty |= flow == Some(Flow::Syscall) && changes_mappings(before.ax);
             thread.stepped(regs, &self.breakpoints, self.pid, &mut self.maps, &mut self.counts);
         }
@@ -354,6 +379,7 @@ impl Stepper {
             return self.returned_from_vfork(tid);
         }
         match signal {
+            Signal::SIGSTOP if std::mem::take(&mut thread.is_stopping) => {}
             // A stopped program would never be stepped again.
             Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {
                 self.counts.stops_ignored = self.counts.stops_ignored.saturating_add(1);

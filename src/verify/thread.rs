@@ -42,6 +42,8 @@ pub(super) struct Thread {
     pub(super) is_moved: bool,
     /// Whether it runs and has entered a system call.
     pub(super) is_in_kernel: bool,
+    /// Whether it was sent a SIGSTOP that has not arrived yet, so that others can run.
+    pub(super) is_stopping: bool,
 }
 
 /// A step in progress.
@@ -67,6 +69,7 @@ impl Thread {
             is_repeating: false,
             is_moved: false,
             is_in_kernel: false,
+            is_stopping: false,
         }
     }
 

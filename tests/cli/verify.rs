@@ -5,9 +5,14 @@ mod pace;
 mod stacks;
 mod walks;
 
-use crate::support::{Ran, number, until_enough};
+use crate::support::{Ended, Ran, cpu_time, number, until_enough, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
 /// A compiled program; dropping it removes its directory.
 struct Program {
@@ -475,7 +480,8 @@ fn leaps_follow_everything() {
     assert!(share(&report) <= share(&all) + 20, "{} {}", report["excluded"], all["excluded"]);
 }
 
-/// Check that threads which wait for each other continue through leaps, even if they spin.
+/// Check that threads which wait for each other continue through leaps, even if they spin, with or without telling the
+/// processor.
 #[test]
 fn leaping_threads_do_not_wait_for_ever() {
     let source = r"
@@ -485,7 +491,7 @@ fn leaping_threads_do_not_wait_for_ever() {
         static int __attribute__((noinline)) step(int n) { return n ? 1 + step(n - 1) : 0; }
         static void *work(void *number) {
             for (int i = 0; i < 20; i++) {
-                while (turn != (int)(long)number) __builtin_ia32_pause();
+                while (turn != (int)(long)number) SPIN;
                 pthread_mutex_lock(&lock); sum += step(5); pthread_mutex_unlock(&lock);
                 turn = (turn + 1) % 3;
             }
@@ -498,12 +504,42 @@ fn leaping_threads_do_not_wait_for_ever() {
             return sum != 300;
         }
     ";
-    let flags = ["-O1", "-fno-optimize-sibling-calls", "-pthread"];
-    let report = Program::compile("gcc", &flags, "c", source).verify(&["--leap", "20", "--window", "60"]);
-    assert_sound(&report);
-    assert_eq!(report["run"]["ended"], "exited with status 0");
-    assert_eq!(number(&report["run"]["events"], "threads"), 4);
-    assert_exact(&report, "step");
+    for spin in ["-DSPIN=__builtin_ia32_pause()", "-DSPIN="] {
+        let flags = ["-O1", "-fno-optimize-sibling-calls", "-pthread", spin];
+        let report = Program::compile("gcc", &flags, "c", source).verify(&["--leap", "20", "--window", "60"]);
+        assert_sound(&report);
+        assert_eq!(report["run"]["ended"], "exited with status 0");
+        assert_eq!(number(&report["run"]["events"], "threads"), 4);
+        assert_eq!(number(&report["run"]["events"], "stops_ignored"), 0);
+        assert_exact(&report, "step");
+    }
+}
+
+/// Check that SIGTERM ends the check of a program that is in a loop without calls, or in a system call that does not
+/// return.
+#[test]
+fn endless_programs_can_be_interrupted() {
+    let looping = "_start: jmp _start";
+    let waiting = "_start: mov $34,%eax\n syscall";
+    for (code, options) in [(looping, &["--leap", "20"][..]), (waiting, &["--leap", "20"]), (waiting, &[])] {
+        let source = format!(".globl _start\n{code}\n.section .note.GNU-stack,\"\"\n");
+        let program = Program::compile("gcc", &["-nostdlib", "-static"], "S", &source);
+        let mut verify = crate::support::fpprof();
+        verify.arg("verify").args(options).args(["--json", "--"]).arg(program.path()).stdout(Stdio::piped());
+        let mut verify = Ended(verify.spawn().expect("it starts"));
+        let children = format!("/proc/{0}/task/{0}/children", verify.id());
+        let is_there = || {
+            let child = std::fs::read_to_string(&children).unwrap_or_default();
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
+            stat.contains("(prog) S ")
+                || (stat.contains("(prog)") && cpu_time(child.trim()) > Duration::from_millis(50))
+        };
+        wait_until("the program runs or waits", is_there);
+        kill(Pid::from_raw(verify.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+        let mut report = String::new();
+        verify.stdout.take().expect("its output").read_to_string(&mut report).expect("text");
+        assert!(report.contains("instructions: interrupted"), "{code} {options:?}: {report}");
+    }
 }
 
 /// Check that threads which end while another one is stepped do not affect it: a former bug resumed it one byte too

@@ -36,12 +36,12 @@ pub(crate) use perf_ring::PerfRing;
 pub(crate) use perf_stacks::{StackEvent, user_registers};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use pointer_authentication::code_address_bits;
-pub use process::monotonic_ns;
 pub(crate) use process::{
     OpenFiles, Rusage, has_ended, is_secure_execution, open_pidfd, read_memory, realtime_ns, rusage, set_realtime,
     share_memory, terminate, thread_cpu_ns, try_wait,
 };
+pub use process::{monotonic_ns, stop_thread};
 pub(crate) use rule_keys::{key_hash, rule_key, second_key_hash};
 pub(crate) use shared_map::{OnDemandMap, SharedMap};
-pub use signal::StopFlag;
+pub use signal::{StopFlag, ignores_hangup};
 pub(crate) use uevents::Uevents;

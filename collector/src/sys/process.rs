@@ -160,6 +160,17 @@ pub(crate) fn terminate(pidfd: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// Sends SIGSTOP to one thread of a process, which stops the whole process unless the thread is traced; no error if it is
+/// already gone.
+pub fn stop_thread(process: i32, thread: i32) -> io::Result<()> {
+    // SAFETY: no pointers; the result is checked.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGSTOP) };
+    match check(i32::try_from(result).unwrap_or(-1)) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// The wait status of a child that has ended; `None` while it runs.
 pub(crate) fn try_wait(pid: u32) -> io::Result<Option<i32>> {
     let mut status = 0;

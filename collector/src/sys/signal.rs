@@ -85,6 +85,14 @@ extern "C" fn on_signal(signal: libc::c_int) {
 
 extern "C" fn on_nothing(_signal: libc::c_int) {}
 
+/// Whether SIGHUP is ignored, as under nohup(1).
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn ignores_hangup() -> io::Result<bool> {
+    is_ignored(libc::SIGHUP)
+}
+
 fn is_ignored(signal: i32) -> io::Result<bool> {
     // SAFETY: all zeroes is a value of this C struct.
     let mut action: libc::sigaction = unsafe { zeroed() };
