@@ -2,6 +2,9 @@
 # Runs test programs for `cargo test`, which starts one when the one before has ended. The command-line tests take long and
 # run beside the others: `beside.sh --wait` waits for them, prints their output, and fails if they failed.
 set -eu
+# A program that takes so long hangs: it is ended, and its output shows in which test. What the caller ignores, such as SIGHUP
+# under nohup, is not ignored by the programs under test.
+run="timeout --foreground --verbose --kill-after=10s 30m env --default-signal=HUP,INT,QUIT"
 beside="${CARGO_TARGET_DIR:-$(dirname "$0")/../target}/beside"
 
 if [ "$1" = --wait ]; then
@@ -20,9 +23,9 @@ cli-*)
     # A shell lets what runs in the background ignore SIGINT.
     {
         status=0
-        env --default-signal=INT,QUIT "$@" 9>&- || status=$?
+        $run "$@" 9>&- || status=$?
         echo "$status" >"$beside/status"
     } >"$beside/output" 2>&1 </dev/null &
     ;;
-*) exec "$@" ;;
+*) exec $run "$@" ;;
 esac

@@ -163,7 +163,7 @@ fn a_parser_that_dies_costs_one_file() {
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}");
     assert!(words.contains("the process that parses files of the profiled programs crashed"), "{words}");
-    assert!(words.contains("1 deleted or replaced files could not be saved"), "{words}");
+    assert!(words.contains("1 deleted or replaced file could not be saved"), "{words}");
     let report = report(&file, &["--strategies", "dwarf"]);
     assert_balance(&report);
     assert!(number(&report, "recorded") > 0);

@@ -9,11 +9,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A browser that sends nothing for this long is stuck.
+/// A browser that does not answer for this long is stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A closing browser that sends nothing for this long is stuck.
+/// A browser that has not closed after this long is stuck.
 const CLOSING: Duration = Duration::from_secs(10);
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
@@ -35,7 +35,8 @@ impl Drop for Browser {
     fn drop(&mut self) {
         // Its processes write to the profile until it has closed: if killed, they would leave files behind.
         let _ = self.to.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
-        while self.from.recv_timeout(CLOSING).is_ok() {}
+        let began = Instant::now();
+        while self.from.recv_timeout(CLOSING.saturating_sub(began.elapsed())).is_ok() {}
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -191,8 +192,10 @@ impl Browser {
         }
         self.to.write_all(message.to_string().as_bytes()).unwrap();
         self.to.write_all(&[0]).unwrap();
+        let began = Instant::now();
         loop {
-            let answer = self.from.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{method}: {error}"));
+            let answer = self.from.recv_timeout(PATIENCE.saturating_sub(began.elapsed()));
+            let answer = answer.unwrap_or_else(|error| panic!("{method}: {error}"));
             if answer["id"] == json!(self.n_sent) {
                 assert!(answer.get("error").is_none(), "{method}: {answer}");
                 return answer["result"].clone();
