@@ -16,6 +16,7 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use fpprof_collector::ignores_hangup;
 use fpprof_reports::store::{Page, page};
 use serde_json::json;
 use std::net::IpAddr;
@@ -58,7 +59,7 @@ enum Order {
 }
 
 /// Serves until SIGINT or SIGTERM; returns the exit status. `access` is what was read of the files in `args`, which are read
-/// again on SIGHUP.
+/// again on SIGHUP; without such files, SIGHUP ends the server, too.
 ///
 /// # Errors
 /// If the address is taken, or privileges cannot be dropped.
@@ -77,14 +78,13 @@ pub(crate) fn run(files: Files, listen: &Listen, args: &AccessArgs, access: Acce
     let url = bound.url(access.tls.is_some())?;
     runtime.block_on(async {
         let (order, mut orders) = mpsc::channel(1);
-        // Without files to read again, the end of the terminal ends the server.
-        let hangup = if args.has_files() { Order::Reload } else { Order::Stop };
-        let orders_of = [
-            (SignalKind::interrupt(), Order::Stop),
-            (SignalKind::terminate(), Order::Stop),
-            (SignalKind::hangup(), hangup),
-        ];
-        for (kind, meant) in orders_of {
+        // Without files to read again, the end of the terminal ends the server, but not under nohup(1).
+        let hangup = match args.has_files() {
+            true => Some(Order::Reload),
+            false => (!ignores_hangup()?).then_some(Order::Stop),
+        };
+        let stops = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| (kind, Order::Stop));
+        for (kind, meant) in stops.into_iter().chain(hangup.map(|order| (SignalKind::hangup(), order))) {
             let (mut signal, order) = (signal(kind)?, order.clone());
             tokio::spawn(async move { while signal.recv().await.is_some() && order.send(meant).await.is_ok() {} });
         }

@@ -13,6 +13,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 const COMPLETE: StopReason = StopReason::Complete(Root::Start);
 const BROKEN: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
@@ -236,7 +237,7 @@ fn sockets_are_private_and_ends_are_clean() {
     let socket = dir.path().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&socket).expect("a socket that is left"));
     let listen = format!("unix:{}", socket.display());
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let mut command = fpprof();
         let mut serving = Serving::started(command.args(["serve", "--listen", &listen]).arg(dir.path().join("store")));
         let mode = std::fs::metadata(&socket).expect("a socket").permissions().mode();
@@ -252,6 +253,12 @@ fn sockets_are_private_and_ends_are_clean() {
         assert_eq!(serving.end(signal).code(), Some(0));
         assert!(!socket.exists());
     }
+    let mut nohup = Command::new("nohup");
+    nohup.arg(env!("CARGO_BIN_EXE_fpprof")).args(["serve", "--listen", "127.0.0.1:0"]).stdin(Stdio::null());
+    let mut serving = Serving::started(nohup.stdout(Stdio::null()).arg(dir.path().join("store")));
+    serving.signal(Signal::SIGHUP);
+    assert_eq!(serving.ask("facets").0, 200);
+    assert_eq!(serving.end(Signal::SIGTERM).code(), Some(0));
 }
 
 /// The effective and permitted capabilities of a process; all its threads must agree.
