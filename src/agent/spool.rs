@@ -117,8 +117,14 @@ impl Spool {
                 std::fs::remove_file(file.path())?;
                 continue;
             }
-            let whose = whose.to_owned();
-            let entry = Entry { samples, bytes: file.metadata()?.len(), protocol, name, failed: 0, unclear: 0 };
+            let bytes = match file.metadata() {
+                // Another machine has just sent it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                metadata => metadata?.len(),
+            };
+            // What was not written to its end is no request.
+            let (whose, samples) = (whose.to_owned(), if is_partial { 0 } else { samples });
+            let entry = Entry { samples, bytes, protocol, name, failed: 0, unclear: 0 };
             match whose == host {
                 true => entries.push(entry),
                 false => others.push((whose, entry)),

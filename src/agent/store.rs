@@ -230,6 +230,14 @@ fn lock(path: &Path) -> anyhow::Result<()> {
     if locked.contains_key(&id) {
         return Ok(());
     }
+    // One that asks whether it is locked has it for a moment.
+    let is_taken = || flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
+    for _ in 0..10 {
+        if !is_taken() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             anyhow::bail!("another fpprof writes to it: stop that one, or choose another directory")
