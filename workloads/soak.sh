@@ -90,7 +90,7 @@ look() {
     until=$(($(date +%s) + 60))
     while [ "$(date +%s)" -lt $until ]; do
         own=$(pss $agent)
-        heap=$(awk '/^Pss_Anon:/ { print $2 }' /proc/$agent/smaps_rollup)
+        heap=$(awk '/^Pss_Anon:/ { print $2 }' /proc/$agent/smaps_rollup 2>/dev/null || true)
         all=${own:-0}
         for pid in $(pgrep -P $agent); do
             memory=$(pss "$pid")

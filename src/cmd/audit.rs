@@ -117,7 +117,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     // A package may contain no ELF file, even if its name is right.
     if survey.files.is_empty() && !args.paths.is_empty() {
         let refused: String = survey.refused.iter().map(|(why, n)| format!("; {why}: {n}")).collect();
-        failures.push(format!("no ELF file to check{refused}"));
+        let unreadable = match survey.n_unreadable {
+            0 => String::new(),
+            n => format!("; unreadable: {n}"),
+        };
+        failures.push(format!("no ELF file to check{refused}{unreadable}"));
     }
     for failure in &failures {
         print_message(&format!("fpprof: {failure}"));
