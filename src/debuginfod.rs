@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// perf's build-id cache, in the home directory (perf-config(1), `buildid.dir`).
+const PERF_CACHE: &str = ".debug";
 /// Files larger than this are not kept.
 const MAX_FILE_BYTES: u64 = 4 << 30;
 
@@ -28,23 +30,30 @@ pub(crate) enum Fetcher {
     Background(Arc<Background>),
 }
 
-/// Finds modules on this machine and in the cache of debuginfod clients.
+/// Finds modules on this machine, in the cache of debuginfod clients, and in perf's.
 pub(crate) fn local_files() -> FileModules {
-    let files = FileModules::new();
-    match cache() {
-        Some(cache) => files.with_debuginfod_cache(cache),
-        None => files,
+    let mut files = FileModules::new();
+    if let Some(cache) = cache() {
+        files = files.with_debuginfod_cache(cache);
     }
+    if let Some(home) = directory_of("HOME") {
+        files = files.with_perf_cache(home.join(PERF_CACHE));
+    }
+    files
+}
+
+/// The directory that an environment variable names.
+fn directory_of(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// The cache directory, as debuginfod clients choose it; `None` if no variable names one.
 fn cache() -> Option<PathBuf> {
-    let of = |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
     let below = || {
-        let caches = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")));
+        let caches = directory_of("XDG_CACHE_HOME").or_else(|| directory_of("HOME").map(|home| home.join(".cache")));
         caches.map(|dir| dir.join("debuginfod_client"))
     };
-    of("DEBUGINFOD_CACHE_PATH").or_else(below)
+    directory_of("DEBUGINFOD_CACHE_PATH").or_else(below)
 }
 
 fn urls() -> Vec<String> {
@@ -65,9 +74,13 @@ pub(crate) fn check() -> anyhow::Result<()> {
     cache().map(drop).ok_or_else(|| Usage("--debuginfod: set DEBUGINFOD_CACHE_PATH to a directory".to_owned()).into())
 }
 
-/// The path below a root directory where `--symfs` looks for a debug file of the cache, by its build id. `None` for
-/// other files.
+/// The path below a root directory where `--symfs` looks for a file of perf's cache, or a debug file of the other, by its
+/// build id. `None` for other files.
 pub(crate) fn place_below_root(path: &Path) -> Option<PathBuf> {
+    let in_home = directory_of("HOME").and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned));
+    if let Some(kept) = in_home.filter(|path| path.starts_with(PERF_CACHE)) {
+        return Some(kept);
+    }
     let (build_id, kind) = parts(&cache()?, path)?;
     let (dir, rest) = build_id.split_at_checked(2)?;
     (kind == "debuginfo").then(|| format!("usr/lib/debug/.build-id/{dir}/{rest}.debug").into())

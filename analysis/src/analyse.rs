@@ -223,9 +223,8 @@ fn set_hottest(summary: &mut Summary, folded: &BTreeMap<String, Folded>, strateg
 fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Options<'_>) -> Symbolizer {
     let Replay { timeline, modules, .. } = *replay;
     let (addresses, of_kernel) = wanted(folder, modules);
-    let this_machine = options.is_this_machine.then_some(options.resolver);
     let has_kernel = !of_kernel.is_empty();
-    let read_kernel = || kernel_symbols(timeline, meta, this_machine, &of_kernel);
+    let read_kernel = || kernel_symbols(timeline, meta, options.resolver, options.is_this_machine, &of_kernel);
     let read_kernel: &(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync) = &read_kernel;
     let kernel = has_kernel.then_some(read_kernel);
     Symbolizer::new(modules, &addresses, kernel, options.detail, options.n_threads).with_compiled(timeline)

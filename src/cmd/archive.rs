@@ -228,6 +228,10 @@ impl Resolver for Opens<'_> {
         self.resolver.link_candidates(path, name)
     }
 
+    fn kernel_tables(&self, build_id: BuildId) -> Vec<PathBuf> {
+        self.resolver.kernel_tables(build_id)
+    }
+
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
         self.note(path, self.resolver.open(path))
     }

@@ -3,7 +3,7 @@
 use super::files::{Files, KERNEL_NAMES};
 use super::message::{Reply, Request, receive, send};
 use crate::output::{Pending, create_recording};
-use fpprof_analysis::modules::{FileModules, FileStat, Inode, KERNEL_FILES, Missing};
+use fpprof_analysis::modules::{FileModules, FileStat, Inode, KERNEL_FILES, KERNEL_TABLE, Missing};
 use fpprof_collector::Place;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -79,7 +79,7 @@ pub(super) fn answer(
     }
 }
 
-/// Opens a module: an ELF file, or a file named on the command line or known by name. The worker may have been taken
+/// Opens a module: an ELF file, a kernel's symbol table, or a file named on the command line or known by name. The worker may have been taken
 /// over by the files it parses, so it gets no other file's bytes.
 fn module(
     path: &Path,
@@ -87,7 +87,7 @@ fn module(
     files: &Files,
     modules: &Arc<FileModules>,
 ) -> Result<(File, Reply), Missing> {
-    let Module { mut file, stat, is_elf } = match &files.calls {
+    let Module { mut file, stat, kind } = match &files.calls {
         None => Module::open(path, only, modules)?,
         Some(calls) => {
             let (its_path, modules) = (path.to_owned(), Arc::clone(modules));
@@ -101,22 +101,46 @@ fn module(
     }
     let is_named =
         files.inputs.iter().any(|input| input == path) || KERNEL_FILES.iter().any(|known| Path::new(known) == path);
-    if is_named || is_elf { Ok((file, Reply::Module(stat))) } else { Err(Missing::NotElf) }
+    let is_expected = match kind {
+        Kind::Elf => true,
+        Kind::KernelTable => path.ends_with(KERNEL_TABLE),
+        Kind::Other => false,
+    };
+    if is_named || is_expected { Ok((file, Reply::Module(stat))) } else { Err(Missing::NotElf) }
 }
 
 /// An open file.
 struct Module {
     file: File,
     stat: FileStat,
-    is_elf: bool,
+    kind: Kind,
+}
+
+/// What a file is by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Elf,
+    /// A line begins with an address of 16 digits and a space.
+    KernelTable,
+    Other,
+}
+
+impl Kind {
+    fn of(first: [u8; 17]) -> Self {
+        match first {
+            [0x7f, b'E', b'L', b'F', ..] => Self::Elf,
+            [ref address @ .., b' '] if address.iter().all(u8::is_ascii_hexdigit) => Self::KernelTable,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl Module {
     fn open(path: &Path, only: Option<Inode>, modules: &FileModules) -> Result<Self, Missing> {
         let (file, stat) = modules.open_file(path, only)?;
-        let mut magic = [0; 4];
-        let is_elf = file.read_exact_at(&mut magic, 0).is_ok_and(|()| &magic == b"\x7fELF");
-        Ok(Self { file, stat, is_elf })
+        let mut first = [0; 17];
+        let is_read = file.read_exact_at(&mut first, 0).is_ok();
+        Ok(Self { file, stat, kind: if is_read { Kind::of(first) } else { Kind::Other } })
     }
 }
 

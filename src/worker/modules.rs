@@ -99,4 +99,8 @@ impl Resolver for Modules {
     fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf> {
         self.files.link_candidates(path, name)
     }
+
+    fn kernel_tables(&self, build_id: BuildId) -> Vec<PathBuf> {
+        self.files.kernel_tables(build_id)
+    }
 }

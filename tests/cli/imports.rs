@@ -1,7 +1,7 @@
 //! Imports perf's recordings of programs that perf itself cannot unwind: their stacks must be those of the manifest.
 
 use crate::support::stacks::{Stack, commonest, stacks};
-use crate::support::{Ran, fpprof, ran, report, until_enough};
+use crate::support::{Ran, compile, fpprof, ran, report, until_enough};
 use fpprof_workloads::{Program, build, programs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,12 +19,15 @@ fn imported(dir: &Path, program: &Path, options: &[&str]) -> PathBuf {
     recording
 }
 
-/// Records a program with perf until there are enough samples; returns the file.
+/// Records a program with perf, whose cache is in `dir`, until there are enough samples; returns the file.
 fn recorded(dir: &Path, program: &Path, arguments: &[&str], options: &[&str]) -> PathBuf {
     let perf_data = dir.join("perf.data");
     until_enough("samples", |seconds| {
         let mut perf = Command::new("perf");
-        perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "-o"]).arg(&perf_data).args(options);
+        perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "-o"])
+            .arg(&perf_data)
+            .args(options)
+            .env("HOME", dir);
         let perf = perf.arg("--").arg(program).arg(seconds.to_string()).args(arguments);
         let output = perf.output().unwrap_or_else(|error| panic!("perf: {error}"));
         assert!(output.status.success(), "{output:?}");
@@ -99,7 +102,8 @@ fn callchains_and_compressed_stacks() {
     assert!(report["cost"].is_null() && report["volume"]["ring_bytes_per_sample"].is_null());
 }
 
-/// Check that a program that has been moved is found below `--symfs`, and only there.
+/// Check that a program that has been moved is found below `--symfs`, and in the cache of the perf that recorded it, and
+/// only there.
 #[test]
 fn files_of_another_machine() {
     let dir = tempfile::tempdir().unwrap();
@@ -109,18 +113,59 @@ fn files_of_another_machine() {
     let moved = root.join(built.strip_prefix("/").unwrap());
     std::fs::create_dir_all(moved.parent().unwrap()).unwrap();
     std::fs::rename(&built, &moved).unwrap();
-    let complete = |options: &[&str]| {
-        let report = report(&recording, options);
+    let complete = |home: &Path, options: &[&str]| {
+        let report = ran(fpprof().arg("report").arg(&recording).arg("--json").args(options).env("HOME", home));
+        let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
         report.pointer("/strategies/dwarf/complete").and_then(serde_json::Value::as_u64).unwrap_or(0)
     };
     let symfs = ["--symfs", root.to_str().unwrap()];
-    assert_eq!(complete(&[]), 0, "the program is gone");
-    assert!(complete(&symfs) > 20);
+    assert_eq!(complete(&root, &[]), 0, "the program is gone");
+    assert!(complete(&root, &symfs) > 20);
+    assert!(complete(dir.path(), &[]) > 20, "perf has a copy");
     let in_place = dir.path().join("perf.data");
     assert_eq!(folded(&in_place, &[]).stdout, folded(&recording, &[]).stdout);
     let found = folded(&in_place, &symfs).stdout;
     assert_eq!(found, folded(&recording, &symfs).stdout);
     assert!(found.contains(";burn "), "{found}");
+}
+
+/// Check that functions of the vDSO and of the kernel get their names from perf's cache, but no names of a kernel that was
+/// loaded elsewhere.
+#[test]
+fn names_are_in_perfs_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("calls.c"), dir.path().join("calls"));
+    let text = "#include <stdlib.h>
+        #include <time.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            struct timespec now;
+            time_t end = time(0) + atoi(argv[1]) + 1;
+            do for (int i = 0; i < 1000; i++) clock_gettime(CLOCK_MONOTONIC, &now), getppid(); while (time(0) < end);
+        }";
+    std::fs::write(&source, text).unwrap();
+    compile("gcc", &["-O1"], &program, &source);
+    let perf_data = recorded(dir.path(), &program, &[], &["--call-graph", "dwarf,4096"]);
+    let found = |home: &Path| {
+        let ran = ran(fpprof().args(["export", "--format", "folded"]).arg(&perf_data).env("HOME", home));
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        ran.stdout
+    };
+    let elsewhere = dir.path().join("elsewhere");
+    let (with, without) = (found(dir.path()), found(&elsewhere));
+    assert!(with.contains(";__vdso_clock_gettime") && with.contains("getppid_[k]"), "{with}");
+    assert!(!without.contains(";__vdso_clock_gettime"), "{without}");
+    let table = std::fs::read_dir(dir.path().join(".debug/[kernel.kallsyms]")).unwrap().next().unwrap().unwrap();
+    let table = table.path().join("kallsyms");
+    let original = std::fs::read_to_string(&table).unwrap();
+    let renamed = original.replace("sys_getppid\n", "sys_renamed\n");
+    std::fs::write(&table, &renamed).unwrap();
+    assert!(found(dir.path()).contains("sys_renamed_[k]"));
+    // The table of another boot: the symbol that perf recorded is at another address.
+    let moved =
+        |line: &str| if line.ends_with("text") { line.replacen("ffffffff", "fffffffe", 1) } else { line.to_owned() };
+    std::fs::write(&table, renamed.lines().map(|line| moved(line) + "\n").collect::<String>()).unwrap();
+    assert_eq!(found(dir.path()), with);
 }
 
 /// The folded stacks of a recording, or of a perf.data file.

@@ -4,7 +4,8 @@ use fpprof_recording::model::{
     Abi, Arch, BuildId, Comm, Exit, FileIdentity, Fork, FpFrame, KernelSymbol, Mmap, NO_PROCESS, Sample, UserRegs,
 };
 use linux_perf_event_reader::{
-    CommOrExecRecord, CommonData, CpuMode, ForkOrExitRecord, Mmap2FileId, Mmap2Record, MmapRecord, Regs, SampleRecord,
+    CommOrExecRecord, CommonData, CpuMode, EventRecord, ForkOrExitRecord, Mmap2FileId, Mmap2Record, MmapRecord, Regs,
+    SampleRecord,
 };
 use std::collections::BTreeMap;
 
@@ -19,6 +20,9 @@ const CONTEXT_MAX: u64 = u64::MAX - 4094;
 const CONTEXT_KERNEL: u64 = u64::MAX - 127;
 /// User addresses follow (`PERF_CONTEXT_USER`).
 const CONTEXT_USER: u64 = u64::MAX - 511;
+
+/// perf's name of the kernel (`DSO__NAME_KALLSYMS`).
+const KERNEL: &[u8] = b"[kernel.kallsyms]";
 
 /// Build IDs by path, which perf collects at its end.
 pub(super) type BuildIds = BTreeMap<Vec<u8>, BuildId>;
@@ -67,9 +71,19 @@ pub(super) fn mmap2(record: &Mmap2Record<'_>, common: &CommonData, build_ids: &B
 /// # Sources
 /// `perf_event__synthesize_kernel_mmap` in `tools/perf/util/synthetic-events.c`: the symbol's name follows the path,
 /// and its address is in the field for the file offset.
-pub(super) fn kernel_symbol(pid: i32, path: &[u8], page_offset: u64) -> Option<KernelSymbol> {
-    let name = path.strip_prefix(b"[kernel.kallsyms]").filter(|name| pid == -1 && !name.is_empty())?;
-    Some(KernelSymbol { name: String::from_utf8_lossy(name).into_owned(), address: page_offset })
+pub(super) fn kernel_symbol(record: &EventRecord<'_>, build_ids: &BuildIds) -> Option<KernelSymbol> {
+    let (pid, path, address, build_id) = match record {
+        EventRecord::Mmap(map) => (map.pid, &map.path, map.page_offset, None),
+        EventRecord::Mmap2(Mmap2Record { pid, path, page_offset, file_id: Mmap2FileId::BuildId(id), .. }) => {
+            (*pid, path, *page_offset, BuildId::new(id))
+        }
+        EventRecord::Mmap2(map) => (map.pid, &map.path, map.page_offset, None),
+        _ => return None,
+    };
+    let path = path.as_slice();
+    let name = path.strip_prefix(KERNEL).filter(|name| pid == -1 && !name.is_empty())?;
+    let build_id = build_id.or_else(|| build_ids.get(KERNEL).copied());
+    Some(KernelSymbol { name: String::from_utf8_lossy(name).into_owned(), address, build_id })
 }
 
 /// A mapping from an old perf, without an inode.

@@ -11,8 +11,7 @@ use super::rounds::Rounds;
 use crate::replay::Input;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{
-    Arch, CpuCounters, End, EndReason, KernelSymbol, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss,
-    Uncounted,
+    Arch, CpuCounters, End, EndReason, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss, Uncounted,
 };
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID as MISC_MMAP_BUILD_ID;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
@@ -300,7 +299,7 @@ impl Import {
             return Taken::Damaged;
         }
         let (Ok(common), Ok(record)) = (raw.common_data(), raw.parse()) else { return Taken::Damaged };
-        if let Some(symbol) = kernel_symbol(&record) {
+        if let Some(symbol) = convert::kernel_symbol(&record, &self.features.build_ids) {
             self.features.kernel_symbol = Some(symbol);
             return Taken::Counted;
         }
@@ -376,15 +375,6 @@ impl Import {
             uncounted: Uncounted::default(),
             notes: Vec::new(),
         }
-    }
-}
-
-/// Address of a kernel symbol, if the record has one.
-fn kernel_symbol(record: &EventRecord<'_>) -> Option<KernelSymbol> {
-    match record {
-        EventRecord::Mmap(map) => convert::kernel_symbol(map.pid, &map.path.as_slice(), map.page_offset),
-        EventRecord::Mmap2(map) => convert::kernel_symbol(map.pid, &map.path.as_slice(), map.page_offset),
-        _ => None,
     }
 }
 

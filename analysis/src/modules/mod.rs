@@ -33,7 +33,7 @@ pub use lone::{LoneModule, NamedFunction};
 pub use missing::Missing;
 pub use outermost::OutermostJudge;
 pub(crate) use pieces::Pieces;
-pub use resolver::{Candidate, FileModules, FileStat, Inode, KERNEL_FILES, Opened, ReadSeek, Resolver};
+pub use resolver::{Candidate, FileModules, FileStat, Inode, KERNEL_FILES, KERNEL_TABLE, Opened, ReadSeek, Resolver};
 pub use rule_files::RuleFiles;
 pub(crate) use table::BySframe;
 pub use table::{Location, ModuleTable};

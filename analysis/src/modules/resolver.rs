@@ -92,6 +92,11 @@ pub trait Resolver: Sync + std::fmt::Debug {
     /// Possible locations of the debug file `name` of the module at `path`, best first.
     fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf>;
 
+    /// Possible locations of the symbol table of the kernel with a build ID, in the format of `/proc/kallsyms`, best first.
+    fn kernel_tables(&self, _build_id: BuildId) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// Opens a regular file for reading; of pseudo-files only [`KERNEL_FILES`].
     ///
     /// # Errors
@@ -115,6 +120,9 @@ pub trait Resolver: Sync + std::fmt::Debug {
 
 /// Device (major and minor number) and inode, as shown for mappings.
 pub type Inode = (u32, u32, u64);
+
+/// Name of the kernel's symbol table in perf's build-id cache.
+pub const KERNEL_TABLE: &str = "kallsyms";
 
 /// The kernel's pseudo-files that are needed for kernel symbols.
 pub const KERNEL_FILES: [&str; 3] = ["/proc/kallsyms", "/proc/stat", "/proc/sys/kernel/osrelease"];
@@ -170,6 +178,7 @@ pub struct FileModules {
     roots: Vec<PathBuf>,
     debug_dirs: Vec<PathBuf>,
     debuginfod_cache: Option<PathBuf>,
+    perf_cache: Option<PathBuf>,
     has_recorded_inodes: bool,
     /// Devices of mounts by mount ID, read on first use.
     devices: OnceLock<BTreeMap<u64, (u32, u32)>>,
@@ -181,6 +190,7 @@ impl Default for FileModules {
             roots: Vec::new(),
             debug_dirs: vec!["/usr/lib/debug".into()],
             debuginfod_cache: None,
+            perf_cache: None,
             has_recorded_inodes: true,
             devices: OnceLock::new(),
         }
@@ -215,6 +225,25 @@ impl FileModules {
         self
     }
 
+    /// Also looks in `dir`, perf's build-id cache, where `perf record` keeps the files it met: `dir/.build-id/xx/yyyy/elf`,
+    /// `vdso` and `kallsyms`. It is also looked for in `.debug` of each root.
+    ///
+    /// # Sources
+    /// `__dsos__cache_build_ids` and `build_id_cache__basename` in `tools/perf/util/build-id.c`.
+    #[must_use]
+    pub fn with_perf_cache(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.perf_cache = Some(dir.into());
+        self
+    }
+
+    fn in_perf_caches(&self, build_id: BuildId, name: &str) -> Vec<PathBuf> {
+        let hex = build_id.to_string();
+        let Some((dir, rest)) = hex.split_at_checked(2) else { return Vec::new() };
+        let place = Path::new(".build-id").join(dir).join(rest).join(name);
+        let in_roots = self.roots.iter().map(|root| root.join(".debug").join(&place));
+        in_roots.chain(self.perf_cache.iter().map(|cache| cache.join(&place))).collect()
+    }
+
     fn in_debuginfod_cache(&self, build_id: BuildId, kind: &str) -> Option<PathBuf> {
         self.debuginfod_cache.as_ref().map(|dir| dir.join(build_id.to_string()).join(kind))
     }
@@ -231,7 +260,10 @@ impl Resolver for FileModules {
     fn candidates(&self, file: &MappedFile) -> Vec<Candidate> {
         let path = file.path.strip_suffix(b" (deleted)").unwrap_or(&file.path);
         let path = Path::new(OsStr::from_bytes(path));
-        let Ok(relative) = path.strip_prefix("/") else { return Vec::new() };
+        let kept_as = if path == Path::new("[vdso]") { "vdso" } else { "elf" };
+        let kept = file.identity.build_id.map(|build_id| self.in_perf_caches(build_id, kept_as)).unwrap_or_default();
+        let kept = kept.into_iter().map(|path| Candidate { path, has_recorded_inodes: false });
+        let Ok(relative) = path.strip_prefix("/") else { return kept.collect() };
         let is_traversal = relative.components().any(|part| matches!(part, std::path::Component::ParentDir));
         if is_traversal {
             return Vec::new();
@@ -240,7 +272,7 @@ impl Resolver for FileModules {
         let copies = self.roots.iter().map(|root| Candidate { path: root.join(relative), has_recorded_inodes: false });
         let fetched = file.identity.build_id.and_then(|build_id| self.in_debuginfod_cache(build_id, "executable"));
         let fetched = fetched.map(|path| Candidate { path, has_recorded_inodes: false });
-        copies.chain([own]).chain(fetched).collect()
+        copies.chain([own]).chain(kept).chain(fetched).collect()
     }
 
     fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf> {
@@ -266,6 +298,10 @@ impl Resolver for FileModules {
         let candidates = beside.into_iter().chain(self.debug_dirs.iter().filter_map(below));
         // A link to the module itself has nothing to add.
         candidates.filter(|candidate| candidate != path).collect()
+    }
+
+    fn kernel_tables(&self, build_id: BuildId) -> Vec<PathBuf> {
+        self.in_perf_caches(build_id, KERNEL_TABLE)
     }
 
     fn open(&self, path: &Path) -> Result<Opened, Missing> {

@@ -188,20 +188,33 @@ fn perform(
     }
 }
 
-/// The kernel's functions at the `wanted` addresses, by the table in the recording, else by that of the running kernel if
-/// it is the recorded one. `this_machine` resolves the recorded machine's files; `None` on another machine.
+/// The kernel's functions at the `wanted` addresses, by the table in the recording, else by the one that perf kept of the
+/// recorded kernel, else by that of the running kernel if it is the recorded one.
 ///
 /// # Errors
 /// Why there is none that would be right.
 pub fn kernel_symbols(
     timeline: &Timeline,
     meta: &Meta,
-    this_machine: Option<&dyn Resolver>,
+    resolver: &dyn Resolver,
+    is_this_machine: bool,
     wanted: &[u64],
 ) -> Result<KernelSymbols, KernelMissing> {
     if let Some(embedded) = timeline.embedded().iter().find(|module| module.path == KERNEL_SYMBOLS_PATH) {
         return KernelSymbols::read(&*embedded.bytes, wanted, None);
     }
-    let resolver = this_machine.ok_or(KernelMissing::OtherKernel)?;
-    KernelSymbols::read(super::open_kernel_symbols(meta, resolver)?, wanted, meta.host.kernel_symbol.as_ref())
+    let symbol = meta.host.kernel_symbol.as_ref();
+    let tables = symbol.and_then(|symbol| symbol.build_id).map(|build_id| resolver.kernel_tables(build_id));
+    for table in tables.into_iter().flatten() {
+        // perf keeps the first one it meets; after a restart the kernel may be at other addresses.
+        if let Some(symbols) =
+            resolver.open(&table).ok().and_then(|opened| KernelSymbols::read(opened.reader, wanted, symbol).ok())
+        {
+            return Ok(symbols);
+        }
+    }
+    if !is_this_machine {
+        return Err(KernelMissing::OtherKernel);
+    }
+    KernelSymbols::read(super::open_kernel_symbols(meta, resolver)?, wanted, symbol)
 }

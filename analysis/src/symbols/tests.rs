@@ -375,7 +375,7 @@ fn kernel_names_need_the_same_start_of_the_same_kernel() {
     meta.start_unix_ns = 0;
     let same = |meta: &Meta| is_same_kernel(meta, "6.18.0", &stat(1_700_000_000));
     assert_eq!(same(&meta), Err(KernelMissing::Unplaced));
-    let symbol = |name: &str, address| KernelSymbol { name: name.to_owned(), address };
+    let symbol = |name: &str, address| KernelSymbol { name: name.to_owned(), address, build_id: None };
     meta.host.kernel_symbol = Some(symbol("_text", 0x1000));
     assert_eq!(same(&meta), Ok(()));
     let table = &b"1000 T _text\n1000 T _stext\n2000 t helper\n"[..];

@@ -35,7 +35,7 @@ fn every_kind_of_file_is_taken() {
         assert_eq!(meta.events.len(), 1, "{kind}");
         recording.samples(|_| {}).unwrap();
         let timeline = Builder::default().finish();
-        let table = kernel_symbols(&timeline, &meta, Some(&FileModules::new()), &[]);
+        let table = kernel_symbols(&timeline, &meta, &FileModules::new(), true, &[]);
         assert!(table.is_ok(), "{kind}: {:?} {:?}", table.err(), meta.host);
         if kind != "pipe" {
             assert_eq!((&*meta.host.arch, &*meta.events[0].name), ("x86_64", "cpu-clock"), "{kind}");
@@ -43,7 +43,7 @@ fn every_kind_of_file_is_taken() {
             assert!(argv.iter().any(|arg| arg.ends_with("/burn")), "{kind}: {argv:?}");
             meta.host.kernel_symbol.as_mut().unwrap().address += 1;
             assert_eq!(
-                kernel_symbols(&timeline, &meta, Some(&FileModules::new()), &[]).err(),
+                kernel_symbols(&timeline, &meta, &FileModules::new(), true, &[]).err(),
                 Some(KernelMissing::OtherBoot),
                 "{kind}"
             );

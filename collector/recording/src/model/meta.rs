@@ -1,6 +1,7 @@
 //! Options and environment of a recording.
 
 use super::machine::{Arch, Machine};
+use super::sideband::BuildId;
 use serde::{Deserialize, Serialize};
 
 /// The first block of every recording.
@@ -83,6 +84,9 @@ pub struct KernelSymbol {
     pub name: String,
     /// Its address.
     pub address: u64,
+    /// Build id of the kernel, if recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<BuildId>,
 }
 
 fn all_bits() -> u64 {

@@ -1,5 +1,7 @@
 //! Events of processes while samples were taken.
 
+use serde::{Deserialize, Serialize};
+
 /// A process event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sideband {
@@ -78,7 +80,8 @@ pub struct FileIdentity {
 ///
 /// # Sources
 /// The kernel's `BUILD_ID_SIZE_MAX` (`include/linux/buildid.h`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct BuildId {
     len: u8,
     bytes: [u8; 20],
@@ -99,6 +102,23 @@ impl BuildId {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+}
+
+impl From<BuildId> for String {
+    fn from(id: BuildId) -> Self {
+        id.to_string()
+    }
+}
+
+/// Parses hexadecimal digits.
+impl TryFrom<String> for BuildId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let bytes: Option<Vec<u8>> = text.as_bytes().chunks(2).map(byte).collect();
+        bytes.as_deref().and_then(Self::new).ok_or("a build id consists of hexadecimal digits")
     }
 }
 
