@@ -62,7 +62,7 @@ struct Args {
     /// How rows are printed
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// The most memory for the query and its answer; sorts and groups that need more use temporary files
+    /// The most memory, half for the query and half for its answer; sorts and groups that need more use temporary files
     ///
     /// [default: half of the memory that is available]
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
@@ -199,7 +199,9 @@ async fn attempt(
     before: &BTreeSet<PathBuf>,
 ) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>, DataFusionError> {
     let config = SessionConfig::new().with_information_schema(true);
-    let runtime = RuntimeEnvBuilder::new().with_memory_limit(most, 1.0).build_arc()?;
+    // The engine does not count what has left it, so the answer has a half of its own.
+    let half = most / 2;
+    let runtime = RuntimeEnvBuilder::new().with_memory_limit(half, 1.0).build_arc()?;
     let context = SessionContext::new_with_config_rt(config, runtime);
     for (name, path) in tables {
         let options = ParquetReadOptions::default();
@@ -220,9 +222,8 @@ async fn attempt(
     }
     let (mut answer, mut stream, mut bytes) = (Vec::new(), execute_stream(plan, tasks)?, 0_usize);
     while let Some(rows) = stream.try_next().await? {
-        // The engine does not count what has left it.
         bytes = bytes.saturating_add(rows.get_array_memory_size());
-        if bytes > most {
+        if bytes > half {
             return Err(DataFusionError::ResourcesExhausted(String::new()));
         }
         answer.push(rows);
