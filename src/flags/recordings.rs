@@ -67,9 +67,11 @@ pub(super) fn quality(
     }
     let difference: Disagreement = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
     if let Some(fp) = quality.strategies.get_mut("fp") {
-        fp.frame_exact = Some(exact(&difference.agreement, &starts));
+        // A walk by frame pointers may find the caller of `main`, and end there.
+        let ends = starts.union(&callers(&whole, &starts)).copied().collect();
+        fp.frame_exact = Some(exact(&difference.agreement, &ends));
         fp.caller_dropped = difference.agreement.relations.get(&Relation::LeafCallerMissing).copied().or(Some(0));
-        fp.breaking_files = breaking_files(&difference.agreement, &starts);
+        fp.breaking_files = breaking_files(&difference.agreement, &ends);
     }
     fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
     Ok(quality)
@@ -121,6 +123,25 @@ fn starts(folded: &str) -> HashSet<&str> {
     starts
 }
 
+/// The functions that call `starts`: those of libc, beyond which nothing of the program is.
+fn callers<'a>(folded: &'a str, starts: &HashSet<&str>) -> HashSet<&'a str> {
+    let mut callers = HashSet::new();
+    for line in folded.lines() {
+        let Some((stack, _)) = line.rsplit_once(' ') else { continue };
+        let frames: Vec<&str> = stack.split(';').skip(1).collect();
+        let is_whole = !frames.first().is_some_and(|first| is_end(first));
+        if let Some(start) = frames.iter().position(|frame| starts.contains(frame)).filter(|_| is_whole) {
+            callers.extend(frames.get(..start).unwrap_or_default());
+        }
+    }
+    callers
+}
+
+/// Whether a folded frame stands for the end of a stack that does not reach its root.
+fn is_end(frame: &str) -> bool {
+    frame.starts_with("[broken") || frame.starts_with("[truncated")
+}
+
 /// Samples whose stack contains one of `starts`, or is complete. Samples without a stack, as in a process that exits,
 /// are excluded.
 fn reach_main(folded: &str, starts: &HashSet<&str>, without_stack: u64) -> u64 {
@@ -128,7 +149,7 @@ fn reach_main(folded: &str, starts: &HashSet<&str>, without_stack: u64) -> u64 {
     for line in folded.lines() {
         let Some((stack, n)) = line.rsplit_once(' ') else { continue };
         let mut frames = stack.split(';');
-        let is_whole = !frames.clone().any(|frame| frame.starts_with("[broken") || frame.starts_with("[truncated"));
+        let is_whole = !frames.clone().any(is_end);
         if is_whole || frames.any(|frame| starts.contains(frame)) {
             sum = sum.saturating_add(n.parse().unwrap_or(0));
         }
@@ -144,20 +165,21 @@ fn strategy(of: &summary::Quality) -> StrategyQuality {
     quality
 }
 
-/// The number of stacks with every frame up to their root, or to one of `starts`.
-fn exact(agreement: &Agreement, starts: &HashSet<&str>) -> u64 {
-    let to_a_start = agreement.functions.iter().filter(|function| starts.contains(function.name.as_str()));
+/// The number of stacks with every frame up to their root, or to one of `ends`: the starts of the program's own code and
+/// their callers.
+fn exact(agreement: &Agreement, ends: &HashSet<&str>) -> u64 {
+    let to_a_start = agreement.functions.iter().filter(|function| ends.contains(function.name.as_str()));
     to_a_start
         .filter_map(|start| start.relations.get(&Relation::Prefix))
         .fold(agreement.both_complete_same, |sum, &n| sum.saturating_add(n))
 }
 
 /// Files after whose code the frame-pointer stacks go wrong. The binary under test has a generated name, so it is
-/// called "the program itself". Stacks that end at one of `starts` do not count.
-fn breaking_files(agreement: &Agreement, starts: &HashSet<&str>) -> BTreeMap<String, u64> {
+/// called "the program itself". Stacks that end at one of `ends` do not count.
+fn breaking_files(agreement: &Agreement, ends: &HashSet<&str>) -> BTreeMap<String, u64> {
     let harmless = |module: &str| {
         let here = agreement.functions.iter().filter(|function| function.module == module);
-        let at_start = here.filter(|function| starts.contains(function.name.as_str()));
+        let at_start = here.filter(|function| ends.contains(function.name.as_str()));
         at_start
             .filter_map(|start| start.relations.get(&Relation::Prefix))
             .fold(0, |sum: u64, &n| sum.saturating_add(n))
@@ -201,6 +223,8 @@ mod tests {
             bin;[truncated: no_cfi];work;f 20\n";
         assert_eq!(reach_main(folded, &starts(whole), 0), 31);
         assert_eq!(reach_main(folded, &starts(""), 0), 11);
+        let above = [whole, "bin;[truncated: chunk_end];x;main;f 3\n"].concat();
+        assert_eq!(callers(&above, &starts(whole)), HashSet::from(["_start", "clone3", "start_thread"]));
         let exiting = format!("{folded}bin;do_exit_[k] 2\n");
         assert_eq!(reach_main(&exiting, &starts(whole), 2), 31);
     }

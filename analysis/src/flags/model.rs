@@ -85,8 +85,8 @@ pub struct StrategyQuality {
     /// Stacks that lack only the leaf's caller, compared with the largest chunk on the same samples; `None` if not
     /// compared.
     pub caller_dropped: Option<u64>,
-    /// Stacks whose frames are those of the largest chunk from the leaf to the root, `main` or a thread's start
-    /// function; `None` if not compared.
+    /// Stacks whose frames are those of the largest chunk from the leaf to the root, to `main` or a thread's start
+    /// function, or to a caller of these; `None` if not compared.
     pub frame_exact: Option<u64>,
     /// Reasons why stacks did not reach a root, with counts.
     pub reasons: BTreeMap<String, u64>,
