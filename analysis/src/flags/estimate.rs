@@ -32,6 +32,18 @@ pub struct Effect {
 }
 
 impl Effect {
+    /// Probability of an effect at least this large if the true one is `limit`.
+    #[must_use]
+    pub(super) fn p_above(&self, limit: f64) -> f64 {
+        if self.standard_error > 0.0 {
+            1.0 - cdf((self.log_ratio - limit) / self.standard_error, self.freedom)
+        } else if self.log_ratio > limit {
+            0.0
+        } else {
+            1.0
+        }
+    }
+
     /// Whether the interval excludes zero.
     #[must_use]
     pub fn differs(&self) -> bool {

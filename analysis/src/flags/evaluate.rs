@@ -27,7 +27,9 @@ pub fn evaluate(raw: &Raw) -> Evaluation {
             result.programs.iter().filter_map(|program| Some(program.effect.as_ref().ok()?.log_ratio)).collect();
         result.mean = over_programs(&effects);
         if !is_baseline {
-            result.verdict = Some(verdict(&result));
+            // Baselines come first.
+            let again = results.iter().find(|of: &&FlagSetResult| of.arm.again && of.arm.flags == result.against);
+            result.verdict = Some(verdict(&result, again));
         }
         results.push(result);
     }

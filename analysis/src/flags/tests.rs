@@ -141,7 +141,7 @@ fn arm(complete: u64) -> ArmResult {
     ArmResult { sizes: FileSizes::default(), tally: None, instructions: None, quality: Some(quality) }
 }
 
-fn raw(slower: [f64; 3], complete: u64) -> Raw {
+fn raw<const N: usize>(slower: [f64; N], complete: u64) -> Raw {
     let mut noise = Noise(99);
     let program = |(index, slower): (usize, f64)| {
         let (both, again) = (times(&mut noise, 40, 8, slower), times(&mut noise, 40, 8, 0.0));
@@ -179,13 +179,60 @@ fn raw(slower: [f64; 3], complete: u64) -> Raw {
 /// Check that every branch of the rule is taken for its figures.
 #[test]
 fn verdicts_follow_the_rule() {
-    let verdict = |slower, complete| evaluate(&raw(slower, complete)).results[1].verdict.clone().unwrap();
+    let of = |raw: &Raw| evaluate(raw).results[1].verdict.clone().unwrap();
+    let verdict = |slower: [f64; 3], complete| of(&raw(slower, complete));
     assert!(matches!(verdict([0.0, 0.002, 0.001], 990), FlagsVerdict::Adopt { .. }));
     assert!(matches!(verdict([0.0, 0.002, 0.001], 499), FlagsVerdict::Reject { .. }));
     assert_eq!([0.008, -0.012, -0.000_01].map(change), ["+0.80", "−1.19", "+0.00"]);
     assert!(matches!(verdict([0.0, 0.002, 0.001], 900), FlagsVerdict::Inconclusive { .. }));
-    assert!(matches!(verdict([0.10, 0.11, 0.12], 990), FlagsVerdict::Reject { .. }));
+    assert!(matches!(verdict([0.03, 0.031, 0.032], 990), FlagsVerdict::Reject { .. }));
     assert!(matches!(verdict([0.0, 0.002, 0.05], 990), FlagsVerdict::Inconclusive { .. }));
+    let but_one = of(&raw([0.0, 0.002, 0.3, 0.001, 0.0, 0.001], 990));
+    assert!(matches!(&but_one, FlagsVerdict::AdoptWithOptOuts { programs, .. } if programs == &["p2"]), "{but_one:?}");
+    assert!(matches!(verdict([0.10, 0.11, 0.12], 990), FlagsVerdict::Inconclusive { .. }), "all would be left out");
+}
+
+/// Check that flags which do not change stacks are not rejected for them, that `.sframe` is judged by its own stacks, that a
+/// program without enough samples or with bad stacks keeps flags from being adopted, and so does a failed A/A control.
+#[test]
+fn verdicts_need_evidence() {
+    let verdict = |raw: &Raw| match evaluate(raw).results[1].verdict.clone().unwrap() {
+        FlagsVerdict::Adopt { because } => format!("adopt {because}"),
+        FlagsVerdict::AdoptWithOptOuts { because, .. } => format!("opt out {because}"),
+        FlagsVerdict::Reject { because } => format!("reject {because}"),
+        FlagsVerdict::Inconclusive { because } => format!("? {because}"),
+    };
+    let good = raw([0.0, 0.002, 0.001], 990);
+    assert!(verdict(&good).starts_with("adopt "), "{}", verdict(&good));
+    let mut same = raw([0.0, 0.002, 0.001], 300);
+    same.programs.iter_mut().for_each(|program| program.results[0] = arm(300));
+    assert!(verdict(&same).starts_with("? ") && verdict(&same).ends_with("as without the flags"), "{}", verdict(&same));
+    same.programs.iter_mut().for_each(|program| {
+        program.results[2].sizes.sframe = 1;
+        let strategies = &mut program.results[2].quality.as_mut().unwrap().strategies;
+        strategies.insert(
+            "sframe".to_owned(),
+            StrategyQuality { samples: 1000, reach_main: 990, ..StrategyQuality::default() },
+        );
+    });
+    assert!(verdict(&same).starts_with("adopt ") && verdict(&same).contains("SFrame"), "{}", verdict(&same));
+    let mut few = good.clone();
+    few.programs[1].results[2].quality.as_mut().unwrap().strategies.get_mut("fp").unwrap().samples = 99;
+    assert!(
+        verdict(&few).starts_with("? ") && verdict(&few).ends_with("at least 100 samples of p1"),
+        "{}",
+        verdict(&few)
+    );
+    let mut large = good.clone();
+    for (program, (samples, reach_main)) in large.programs.iter_mut().zip([(100_000, 99_000), (300, 299), (300, 0)]) {
+        let fp = program.results[2].quality.as_mut().unwrap().strategies.get_mut("fp").unwrap();
+        (fp.samples, fp.reach_main) = (samples, reach_main);
+    }
+    assert!(verdict(&large).starts_with("? ") && verdict(&large).ends_with("in p2"), "{}", verdict(&large));
+    let mut noisy = good;
+    let times = noisy.programs.iter_mut().flat_map(|program| &mut program.times);
+    times.for_each(|times| times.cpu_s[1].iter_mut().for_each(|time| *time *= 1.3));
+    assert!(verdict(&noisy).starts_with("? ") && verdict(&noisy).contains("A/A"), "{}", verdict(&noisy));
 }
 
 /// Check that the A/A row exists and has no verdict, and that probabilities are adjusted over programs.

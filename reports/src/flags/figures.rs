@@ -196,8 +196,8 @@ pub(super) fn noise(evaluation: &Evaluation) -> String {
     mdes.sort_by(f64::total_cmp);
     let median = mdes.get(mdes.len() / 2).copied().unwrap_or(f64::NAN);
     format!(
-        "equal flags (A/A) differ measurably in {differ} of {} comparisons (5 % are expected by chance), by at most \
-         {} %; detectable slow-down of a program: {} % (median, with a chance of 80 %)",
+        "equal flags (A/A) differ measurably in {differ} of {} comparisons (5 % are expected by chance); the largest \
+         difference of all is {} %; detectable slow-down of a program: {} % (median, with a chance of 80 %)",
         effects.len(),
         change(largest).trim_start_matches('+'),
         change(median).trim_start_matches('+')
