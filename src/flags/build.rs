@@ -164,6 +164,13 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Whether the first two layouts of an arm are the same bytes: what is reported is then not the variance of layouts.
+    pub(super) fn has_equal_layouts(&self, program: &str, arm: &Arm) -> bool {
+        let dir = self.store.arm_dir(program, &arm.flags, arm.again);
+        let read = |layout: u32| fs::read(dir.join(binary_name(layout.saturating_mul(self.manifest.copies)))).ok();
+        self.manifest.layouts > 1 && read(0).is_some_and(|first| read(1) == Some(first))
+    }
+
     /// The link command with a flag set's linker flags inserted after `{layout}`.
     fn with_ldflags(&self, link: &str, flags: &Flags) -> String {
         let Some(ldflags) = &flags.ldflags else { return link.to_owned() };

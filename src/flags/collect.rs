@@ -28,8 +28,10 @@ pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
         let mut results = Vec::new();
         for arm in &arms {
             let fact = facts.iter().rev().find(|fact| fact.program == *name && fact.arm == *arm);
-            let Some(fact) = fact else {
-                missing.push(format!("{name} under {}: not built yet", arm.flags));
+            let key = plan.fact_key(store, program, arm);
+            let Some(fact) = fact.filter(|fact| key.as_ref() == Some(&fact.key)) else {
+                let words = if key.is_some() { "not measured since it was built" } else { "not built yet" };
+                missing.push(format!("{name} under {}: {words}", arm.flags));
                 continue;
             };
             missing.extend(fact.missing.iter().map(|what| format!("{name} under {}: {what}", arm.flags)));

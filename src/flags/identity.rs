@@ -47,12 +47,15 @@ impl Identity {
 /// files these include by `"…"`, and of the program's `path`; without `results`, which may be there too.
 pub(super) fn files(manifest: &Manifest, program: &Program, results: &Path) -> anyhow::Result<String> {
     let here = &manifest.here;
-    let commands = [Some(&program.compile), Some(&program.link), Some(&program.bench)];
+    let commands = [Some(&program.compile), Some(&program.link), Some(&program.bench), program.fetch.as_ref()];
     let commands = commands.into_iter().chain([program.short.as_ref(), program.long.as_ref()]);
     let sets = manifest.flags.iter().filter(|flags| program.is_under(&flags.name));
-    let commands = commands.chain(sets.map(|flags| flags.prepare.as_ref())).flatten();
+    let of_sets = sets.flat_map(|flags| [flags.prepare.as_ref(), Some(&flags.cflags), flags.ldflags.as_ref()]);
+    let commands = commands.chain(of_sets).flatten();
     let paths = commands.flat_map(|command| named(command)).chain(program.path.as_deref());
-    digest(here, paths.map(|name| here.join(name)).collect(), results)
+    let files = digest(here, paths.map(|name| here.join(name)).collect(), results)?;
+    // What other commands fetch has the same names as what these did.
+    Ok(program.fetch.as_ref().map_or(files.clone(), |fetch| format!("{files} {:016x}", fnv(fetch.as_bytes()))))
 }
 
 /// A digest of the files that a flag set's `prepare` commands name.
@@ -125,6 +128,26 @@ mod tests {
         assert_eq!(names("cc -I{here}/inc -c {here}/a/b.c; sh '{here}/x.sh'"), ["inc", "a/b.c", "x.sh"]);
         assert_eq!(names("for f in {here}/a/*.c; do cc $f; done"), ["a"]);
         assert!(names("cc -c x.c").is_empty());
+    }
+
+    /// Check that the digest changes with the commands that fetch sources, and with files that flags name.
+    #[test]
+    fn digests_follow_fetch_and_flags() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("extra.h"), "1").unwrap();
+        let mut manifest = Manifest::parse(TEMPLATE).unwrap();
+        manifest.here = dir.path().to_owned();
+        let digest = |manifest: &Manifest| files(manifest, &manifest.program[0], Path::new("/nowhere")).unwrap();
+        manifest.flags[0].cflags = "-O2 -include {here}/extra.h".to_owned();
+        let before = digest(&manifest);
+        fs::write(dir.path().join("extra.h"), "2").unwrap();
+        let after = digest(&manifest);
+        assert_ne!(after, before);
+        manifest.program[0].fetch = Some("echo 1".to_owned());
+        let fetched = digest(&manifest);
+        assert_ne!(fetched, after);
+        manifest.program[0].fetch = Some("echo 2".to_owned());
+        assert_ne!(digest(&manifest), fetched);
     }
 
     /// Check that the digest changes with a driver, with what it includes, and with nothing else.

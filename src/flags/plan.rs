@@ -1,6 +1,6 @@
 //! The plan of an evaluation, and facts about its arms.
 
-use super::build::MADE;
+use super::build::{MADE, first_binary};
 use super::identity::{Files, Identity, fnv};
 use super::manifest::{Manifest, Program};
 use super::rounds::Line;
@@ -43,6 +43,17 @@ impl Plan {
         let made = line.made.as_deref();
         let is_covered = self.identities.get(&program.name).map_or(made.is_none(), |identity| identity.covers(made));
         line.program == program.name && is_covered && line.arms == self.arms(program)
+    }
+
+    /// What the facts about an arm depend on; `None` if it is not built.
+    pub(super) fn fact_key(&self, store: &Store, program: &Program, arm: &Arm) -> Option<String> {
+        let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
+        let made = first_binary(&dir)?;
+        let mut key = vec![serde_json::json!(made), serde_json::json!(program)];
+        key.extend([serde_json::json!(self.manifest.recording), serde_json::json!(self.manifest.instructions)]);
+        let noted = Store::read::<Files>(&dir.join(Files::FILE)).filter(|noted| noted.since_build);
+        key.extend(noted.map(|noted| noted.digest.into()));
+        Some(serde_json::Value::from(key).to_string())
     }
 
     /// The current identity of a program. Rounds in `earlier` without a recorded identity count if the program has not

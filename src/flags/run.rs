@@ -1,9 +1,9 @@
 //! Runs the whole evaluation, continuing from existing results.
 
-use super::build::{Builder, LLD, OBJECTS, Sources, binary_name, first_binary};
+use super::build::{Builder, LLD, OBJECTS, Sources, binary_name};
 use super::collect::binary;
 use super::environment::{look, raise_session, version};
-use super::identity::{Files, files};
+use super::identity::files;
 use super::manifest::{Flags, Manifest, Program};
 use super::plan::{Fact, Plan};
 use super::rounds::{self, Line, command, round};
@@ -131,7 +131,17 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
             ));
         }
         match built {
-            Ok(_) => plan.programs.push(program.name.clone()),
+            Ok(_) => {
+                plan.programs.push(program.name.clone());
+                let equal = arms.iter().find(|arm| builder.has_equal_layouts(&program.name, arm));
+                plan.missing.extend(equal.map(|arm| {
+                    format!(
+                        "program {}: its layouts under {} are the same file, so that its intervals show the noise of runs, not of \
+                         layouts: use `{{layout}}` in `link` and install lld, or compile more than one object",
+                        program.name, arm.flags
+                    )
+                }));
+            }
             Err(error) => {
                 print_message(&format!("flags: skipping {}, which does not build: {error:#}", program.name));
                 plan.missing.push(format!("program {}: {error:#}", program.name));
@@ -158,23 +168,19 @@ fn build_arm(
 /// Collects sizes, audits, instruction counts and recordings of every arm, unless they are already there.
 fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<()> {
     let manifest = &plan.manifest;
-    // Of an arm the last one counts: a change may have been taken back.
+    // Of an arm the last one counts: a change may have been taken back. What failed is tried again.
     let lines = store.lines::<Fact>(Fact::FILE)?.into_iter();
-    let known: HashMap<_, _> = lines.map(|fact| ((fact.program, fact.arm), fact.key)).collect();
+    let known: HashMap<_, _> =
+        lines.map(|fact| ((fact.program, fact.arm), fact.missing.is_empty().then_some(fact.key))).collect();
     let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
     let n_arms = programs.iter().map(|program| plan.arms(program).len()).sum();
     let mut progress = Progress::new("audits and recordings", n_arms);
     for program in programs {
         for arm in plan.arms(program) {
             let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
-            let made = first_binary(&dir).context("a build is missing")?;
-            let mut key = vec![serde_json::json!(made), serde_json::json!(program)];
-            key.extend([serde_json::json!(manifest.recording), serde_json::json!(manifest.instructions)]);
-            let noted = Store::read::<Files>(&dir.join(Files::FILE)).filter(|noted| noted.since_build);
-            key.extend(noted.map(|noted| noted.digest.into()));
-            let key = serde_json::Value::from(key).to_string();
+            let key = plan.fact_key(store, program, &arm).context("a build is missing")?;
             progress.step(&format!("{} {}", program.name, arm.flags));
-            if known.get(&(program.name.clone(), arm.clone())) == Some(&key) {
+            if known.get(&(program.name.clone(), arm.clone())) == Some(&Some(key.clone())) {
                 continue;
             }
             let (result, missing) = fact(manifest, program, &arm, &dir, supervisor)?;

@@ -30,7 +30,9 @@ pub(super) fn sources(store: &Store, here: &Path, program: &Program) -> anyhow::
 
 /// Fetches the sources with the manifest's own commands.
 fn fetched(store: &Store, here: &Path, program: &Program, commands: &str) -> anyhow::Result<PathBuf> {
-    let commands = commands.replace("{here}", &quoted(here.as_os_str()));
+    // If a file that the commands use was edited, they run again.
+    let digest = files_of_commands(here, commands)?;
+    let commands = format!("{}\n# of files {digest}", commands.replace("{here}", &quoted(here.as_os_str())));
     run_once(&store.path("sources").join(&program.name), "fetch", &commands).context("fetching the sources")
 }
 
