@@ -38,6 +38,7 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan, stop: &StopFlag) -> anyhow::R
     let rounds = (0..plan.repeats).map(|repeat| (repeat, order::shuffled(modes.len(), plan.seed, u64::from(repeat))));
     let order: Vec<(u32, usize)> =
         rounds.flat_map(|(repeat, round)| round.into_iter().map(move |n| (repeat, n))).collect();
+    let mut n_rounds = 0;
     for &(repeat, index) in &order {
         let (Some(&mode), Some(runs)) = (modes.get(index), runs.get_mut(index)) else { continue };
         let n = ran.len() + 1;
@@ -48,6 +49,8 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan, stop: &StopFlag) -> anyhow::R
             break;
         }
         ran.push(mode.to_string());
+        // Failed runs count: whoever reads the figures must see that some are missing.
+        n_rounds = u32::try_from(ran.len() / modes.len()).unwrap_or(u32::MAX);
         let note = match done {
             Ok(Ran { run, recorded }) => {
                 runs.push(run);
@@ -76,7 +79,7 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan, stop: &StopFlag) -> anyhow::R
         command: config.command.clone(),
         rate: format!("{} Hz", config.freq),
         event: event.unwrap_or_else(|| "unknown".to_owned()),
-        repeats: rows.iter().flat_map(|row| &row.runs).map(|run| run.repeat + 1).max().unwrap_or(0),
+        repeats: n_rounds.max(1),
         order: ran,
         metric: metric(config, plan),
         rows,

@@ -34,9 +34,22 @@ impl Finder {
         let last = self.regex.captures_iter(output).last();
         let text = last.as_ref().and_then(|found| found.get(1)).map(|group| group.as_str());
         let text = text.ok_or_else(|| format!("`{}` does not match the command's output", self.pattern()))?;
-        let number: f64 = text.replace([',', '_'], "").parse().map_err(|_error| format!("`{text}` is not a number"))?;
+        let number: f64 = without_separators(text)?.parse().map_err(|_error| format!("`{text}` is not a number"))?;
         if number.is_finite() && number > 0.0 { Ok(number) } else { Err(format!("{text} is not above 0")) }
     }
+}
+
+/// The digits without separators of thousands. In some languages a comma is the decimal mark, as in `1,5`.
+fn without_separators(text: &str) -> Result<String, String> {
+    let whole = text.split('.').next().unwrap_or_default();
+    let mut groups = whole.split(',');
+    let is_first = groups.next().is_some_and(|first| (1..=3).contains(&first.trim_start_matches(['+', '-']).len()));
+    let are_thousands =
+        is_first && groups.all(|group| group.len() == 3) && text.matches(',').count() == whole.matches(',').count();
+    if text.contains(',') && !are_thousands {
+        return Err(format!("`{text}` is ambiguous: have the command print numbers without a comma (LC_ALL=C)"));
+    }
+    Ok(text.replace([',', '_'], ""))
 }
 
 #[cfg(test)]
@@ -49,6 +62,10 @@ mod tests {
         let finder = Finder::new(r"([0-9.,]+) IOPS").unwrap();
         assert_eq!(finder.find("job 1: 12 IOPS\ntotal: 1,234.5 IOPS\n"), Ok(1234.5));
         assert!(finder.find("no figure").unwrap_err().contains("does not match"));
+        assert_eq!(finder.find("1,234,567 IOPS"), Ok(1_234_567.0));
+        for ambiguous in ["1,5 IOPS", "0,95 IOPS", "1234,567 IOPS", "1.234,5 IOPS"] {
+            assert!(finder.find(ambiguous).unwrap_err().contains("LC_ALL=C"), "{ambiguous}");
+        }
         assert!(finder.find("0 IOPS").is_err());
     }
 

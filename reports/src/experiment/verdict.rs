@@ -47,6 +47,8 @@ struct Candidate<'a> {
     bytes_per_sample: Option<f64>,
     /// How many frame-pointer stacks are right, if a mode can tell.
     right: Option<Right>,
+    /// The number of runs that each mode should have.
+    n_planned: u32,
 }
 
 impl<'a> Candidate<'a> {
@@ -56,7 +58,8 @@ impl<'a> Candidate<'a> {
         let stacks =
             strategies.iter().reduce(|best, next| if complete(next) > complete(best) { next } else { best })?;
         let bytes_per_sample = row.aggregate.bytes_per_sample.value().map(|size| size.mean);
-        Some(Self { row, stacks, bytes_per_sample, right: frame_pointers_right(experiment) })
+        let (right, n_planned) = (frame_pointers_right(experiment), experiment.repeats);
+        Some(Self { row, stacks, bytes_per_sample, right, n_planned })
     }
 
     fn lost_share(&self) -> Option<f64> {
@@ -67,6 +70,10 @@ impl<'a> Candidate<'a> {
     fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let StrategyStacks { all, processes, .. } = self.stacks;
+        let n_runs = u32::try_from(self.row.runs.len()).unwrap_or(u32::MAX);
+        if n_runs < self.n_planned {
+            faults.push(format!("{} of {} runs failed", self.n_planned - n_runs, self.n_planned));
+        }
         if all.samples == 0 {
             faults.push("no stacks".to_owned());
         }
@@ -335,7 +342,9 @@ fn compared(experiment: &Experiment, row: &ExperimentRow) -> Option<Option<Strin
 fn again(experiment: &Experiment) -> Option<Finding> {
     let row = experiment.rows.iter().filter(|row| row.method == ExperimentMethod::None).nth(1)?;
     let ratio = slow_down(experiment, row).value()?;
-    let (judgement, words) = if ratio.differs() {
+    let (judgement, words) = if ratio.interval.is_none() {
+        (Judgement::Neutral, "may differ by chance, which one run does not show: ")
+    } else if ratio.differs() {
         (Judgement::Bad, "differs measurably, so do not trust the slow-downs above: ")
     } else {
         (Judgement::Good, "shows no measurable difference, as expected: ")
