@@ -9,7 +9,7 @@ use crate::folded::Folded;
 use crate::hottest::hottest;
 use crate::statistics::{CONFIDENCE, Interval, percent, share_difference};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How two profiles differ. Field names are the keys of `diff --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ impl Shift {
 /// Functions with equal changes are ordered by name, so that the order is deterministic.
 #[must_use]
 pub fn changes(before: (Side, &Folded), after: (Side, &Folded), same_samples: bool) -> Changes {
-    let mut counts: BTreeMap<(String, String), [(u64, u64); 2]> = BTreeMap::new();
+    let mut counts = Counts::new();
     for (side, folded) in [before.1, after.1].into_iter().enumerate() {
         for function in hottest(folded, usize::MAX) {
             let both = counts.entry((function.name, function.module)).or_default();
@@ -116,6 +116,7 @@ pub fn changes(before: (Side, &Folded), after: (Side, &Folded), same_samples: bo
             }
         }
     }
+    pair_renamed(&mut counts);
     let all = (before.0.samples, after.0.samples);
     let shift = |before: u64, after: u64| Shift::new((before, all.0), (after, all.1), same_samples);
     let change = |(function, [before, after]): ((String, String), [(u64, u64); 2])| Change {
@@ -130,6 +131,38 @@ pub fn changes(before: (Side, &Folded), after: (Side, &Folded), same_samples: bo
     Changes { before: before.0, after: after.0, functions, warnings: Vec::new() }
 }
 
+/// Counts of functions on both sides, by name and module.
+type Counts = BTreeMap<(String, String), [(u64, u64); 2]>;
+
+/// Pairs functions of the same name if each is in a file that only its side has, such as `libc-2.31.so` and `libc.so.6`: another
+/// version of a file may have another name.
+fn pair_renamed(counts: &mut Counts) {
+    let is_on =
+        |counts: &[(u64, u64); 2], side: usize| counts.get(side).is_some_and(|(own, total)| *own > 0 || *total > 0);
+    let modules = [0, 1].map(|side| {
+        let there = counts.iter().filter(|(_, counts)| is_on(counts, side));
+        there.map(|((_, module), _)| module.clone()).collect::<BTreeSet<_>>()
+    });
+    let [before, after] = &modules;
+    let mut lone: BTreeMap<String, [Vec<String>; 2]> = BTreeMap::new();
+    for (name, module) in counts.keys() {
+        let side = match (before.contains(module), after.contains(module)) {
+            (true, false) => 0,
+            (false, true) => 1,
+            _ => continue,
+        };
+        if let Some(modules) = lone.entry(name.clone()).or_default().get_mut(side) {
+            modules.push(module.clone());
+        }
+    }
+    for (name, modules) in lone {
+        let [[before], [after]] = &modules.each_ref().map(Vec::as_slice) else { continue };
+        let (before, after) = ((name.clone(), before.clone()), (name.clone(), after.clone()));
+        let (Some(old), Some(new)) = (counts.remove(&before), counts.remove(&after)) else { continue };
+        counts.insert((name, format!("{} → {}", before.1, after.1)), [old[0], new[1]]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +173,26 @@ mod tests {
 
     fn side(label: &str, samples: u64) -> Side {
         Side { label: label.to_owned(), strategy: "dwarf".to_owned(), samples, no_stack: 0, complete: samples }
+    }
+
+    /// Check that functions of files which only one side has are paired by name, but not if several could be meant.
+    #[test]
+    fn renamed_files_are_paired() {
+        let key = |name: &str, module: &str| (name.to_owned(), module.to_owned());
+        let (old, new) = ([(1, 2), (0, 0)], [(0, 0), (3, 4)]);
+        let mut counts = Counts::from([
+            (key("f", "libc-2.31.so"), old),
+            (key("f", "libc.so.6"), new),
+            (key("g", "libc-2.31.so"), old),
+            (key("g", "libc.so.6"), new),
+            (key("g", "libm.so.6"), new),
+            (key("main", "prog"), [(5, 5), (6, 6)]),
+            (key("h", "prog"), old),
+            (key("h", "libm.so.6"), new),
+        ]);
+        pair_renamed(&mut counts);
+        assert_eq!(counts.get(&key("f", "libc-2.31.so → libc.so.6")), Some(&[(1, 2), (3, 4)]));
+        assert_eq!(counts.len(), 7, "{counts:?}");
     }
 
     /// Check that shares are compared, not counts, that growth is positive, that a function of only one side is

@@ -77,8 +77,8 @@ fn note(changes: &Changes, n_large: usize) -> Paragraph {
         Tone::Dim,
         match has_interval {
             true => {
-                "±: half of the 95 % interval of sampling alone; changes within it are dim. Two runs can differ by \
-                 more."
+                "[]: the 95 % interval of sampling alone; changes whose interval has 0 are dim, and of twenty functions \
+                 without a change one is not. Two runs can differ by more."
             }
             false => "Both sides are the same samples, unwound differently.",
         },
@@ -98,20 +98,20 @@ fn percent(percent: f64) -> String {
     }
 }
 
-/// A cell such as `+12.3 ±1.1`, dim if the change is not significant.
+/// A cell such as `+12.3 [+11.2, +13.5]`, dim if the change is not significant.
 fn points(shift: &Shift) -> Cell {
-    let sign = if shift.points < 0.0 { "−" } else { "+" };
-    let size = shift.points.abs();
-    if size < MIN_POINTS {
+    if shift.points.abs() < MIN_POINTS {
         return Cell::new(Tone::Dim, "0.0");
     }
-    let interval = shift.interval.map_or(String::new(), |i| format!(" ±{:.1}", (i.high - i.low) / 2.0));
+    let signed = |points: f64| format!("{points:+.1}").replace('-', "−");
+    // The interval of a small share is not symmetric.
+    let interval = shift.interval.map_or(String::new(), |i| format!(" [{}, {}]", signed(i.low), signed(i.high)));
     let tone = match shift.points > 0.0 {
         _ if !shift.differs() => Tone::Dim,
         true => Tone::Bad,
         false => Tone::Good,
     };
-    Cell::new(tone, format!("{sign}{size:.1}{interval}"))
+    Cell::new(tone, format!("{}{interval}", signed(shift.points)))
 }
 
 #[cfg(test)]
@@ -163,12 +163,12 @@ before    old.fpprof · dwarf · 1,000 samples · 99.9 % of the stacks complete
 after     new\\u{1b}[31m.fpprof · dwarf · 2,000 samples · 99.9 % of the stacks complete
 
 Functions by change of their share (after minus before, in percentage points)
-  self before   after      change  total before   after      change  function  file
-       10.0 %  40.0 %  +30.0 ±1.5        10.0 %  41.0 %  +31.0 ±1.5  grew      prog
-       50.0 %  20.0 %  −30.0 ±1.5        60.0 %  60.0 %         0.0  shrank    prog
-            –   1.0 %   +1.0 ±1.5        <0.1 %   1.0 %   +1.0 ±1.5  noise     prog
-  ±: half of the 95 % interval of sampling alone; changes within it are dim. Two runs can differ by more. \
-1 more with --json.
+  self before   after                change  total before   after                change  function  file
+       10.0 %  40.0 %  +30.0 [+28.5, +31.5]        10.0 %  41.0 %  +31.0 [+29.5, +32.5]  grew      prog
+       50.0 %  20.0 %  −30.0 [−31.5, −28.5]        60.0 %  60.0 %                   0.0  shrank    prog
+            –   1.0 %     +1.0 [−0.5, +2.5]        <0.1 %   1.0 %     +1.0 [−0.5, +2.5]  noise     prog
+  []: the 95 % interval of sampling alone; changes whose interval has 0 are dim, and of twenty functions without a \
+change one is not. Two runs can differ by more. 1 more with --json.
   ! gone
 ";
 
@@ -182,7 +182,7 @@ Functions by change of their share (after minus before, in percentage points)
     #[test]
     fn views_have_no_interval() {
         let text = text(&changes(None));
-        assert!(!text.contains('±') && text.contains("+30.0 ") && text.contains("unwound differently"), "{text}");
+        assert!(!text.contains(" [") && text.contains("+30.0 ") && text.contains("unwound differently"), "{text}");
     }
 
     /// Check that the text says so if nothing changed.

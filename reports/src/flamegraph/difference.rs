@@ -153,9 +153,9 @@ fn color(shift: &Shift, largest: f64) -> Color {
     Color { r: channel(full.r), g: channel(full.g), b: channel(full.b) }
 }
 
-/// A change such as `+12.30 ±1.10 points`.
+/// A change such as `+12.30 [+11.21, +13.40] points`.
 fn change(shift: &Shift) -> String {
-    let interval = shift.interval.map_or(String::new(), |i| format!(" ±{:.2}", (i.high - i.low) / 2.0));
+    let interval = shift.interval.map_or(String::new(), |i| format!(" [{:+.2}, {:+.2}]", i.low, i.high));
     let points = match shift.points {
         0.0 => "0.00".to_owned(),
         points => format!("{points:+.2}"),
@@ -197,16 +197,16 @@ mod tests {
         let after = folded(&[(&["main", "f", "a"], 600), (&["main", "b"], 400)]);
         let svg = drawn(&before, &after, false);
         for (function, samples, change, color) in [
-            ("a", "600", "60.00%; +30.00 ±", GREW),
-            ("f", "600", "60.00%; +30.00 ±", GREW),
-            ("b", "400", "40.00%; -30.00 ±", SHRANK),
+            ("a", "600", "60.00%; +30.00 [+", GREW),
+            ("f", "600", "60.00%; +30.00 [+", GREW),
+            ("b", "400", "40.00%; -30.00 [-", SHRANK),
         ] {
             let (title, fill) = drawn_box(&svg, function);
             assert!(title.starts_with(&format!("{function} ({samples} samples, {change}")), "{title}");
             assert_eq!(fill, css(color), "{function}");
         }
         let (title, fill) = drawn_box(&svg, "main");
-        assert!(title.starts_with("main (1,000 samples, 100.00%; 0.00 ±") && fill == css(SAME), "{title} {fill}");
+        assert!(title.starts_with("main (1,000 samples, 100.00%; 0.00 [") && fill == css(SAME), "{title} {fill}");
         assert!(svg.contains(">before: 100 samples · after: 1,000 samples · each 100 %<"), "{svg}");
         assert!(
             svg.contains("within the 95 % interval of sampling<")
@@ -229,7 +229,7 @@ mod tests {
         assert!(["a", "b", "main"].iter().all(|function| drawn_box(&svg, function).1 == css(SAME)), "{svg}");
         let views = drawn(&before, &after, true);
         assert!(["a", "b"].iter().all(|function| drawn_box(&views, function).1 != css(SAME)), "{views}");
-        assert!(!views.contains('±') && views.contains("no difference<"), "{views}");
+        assert!(!views.contains("0 [") && views.contains("no difference<"), "{views}");
     }
 
     /// Check that a longer profile alone is no difference, and that the same function found in another way is equal.
