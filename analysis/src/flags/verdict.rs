@@ -25,11 +25,12 @@ const MAX_AGAIN: f64 = 0.005;
 pub const RULE: &str = "Adopt: the 95 % interval of the mean cost ends at or below 2 %, no program clearly costs more than \
     5 %, and stacks reach main in at least 95 % of the samples, as the mean over programs, and in at least 50 % in each. \
     Adopt with opt-outs: the same of the other programs, if some clearly cost more than 5 %. Reject: that interval begins \
-    above 2 %, or stacks reach main in less than 50 %, although the flags improve them. Inconclusive: anything else, also \
-    if equal flags (A/A) differ clearly and by 0.5 % or more in the mean, or if a timed program has no recording of at least 100 samples; between 50 % \
-    and 95 % the cause may be libraries that were not built with the flags, libc first. A program clearly costs more than \
-    5 % if its p for a cost of up to 5 %, adjusted by Holm's method, is below 0.05. Stacks are those by frame pointers, or \
-    by SFrame if the flags add it.";
+    above 2 %, more than half of the programs clearly cost more than 5 %, or stacks reach main in less than 50 %, although \
+    the flags improve them. Inconclusive: anything else, also if equal flags (A/A) differ clearly and by 0.5 % or more in \
+    the mean, or if a timed program has no recording of at least 100 samples; between 50 % and 95 % the cause may be \
+    libraries that were not built with the flags, libc first. A program clearly costs more than 5 % if its p for a cost of \
+    up to 5 %, adjusted by Holm's method, is below 0.05. Stacks are those by frame pointers, or by SFrame if the flags add \
+    it.";
 
 /// Formats a change on the log scale in per cent: `+0.81`.
 #[must_use]
@@ -44,21 +45,38 @@ pub fn change(log_ratio: f64) -> String {
 
 /// Applies [`RULE`]. `again` compares the baseline with itself.
 pub(super) fn verdict(result: &FlagSetResult, again: Option<&FlagSetResult>) -> FlagsVerdict {
+    let Some(all) = &result.mean else {
+        return FlagsVerdict::Inconclusive { because: "fewer than two programs were timed".to_owned() };
+    };
+    let is_wrong = |mean: &&Effect| mean.differs() && mean.log_ratio.abs() >= MAX_AGAIN;
+    if let Some(again) = again.and_then(|again| again.mean.as_ref()).filter(is_wrong) {
+        let because = format!("mean {}, but equal flags (A/A) differ, too: {}", words(all), words(again));
+        return FlagsVerdict::Inconclusive { because };
+    }
     let costly = costly(&result.programs);
-    let is_kept = |program: &&ProgramResult| !costly.contains(&program.name);
-    let kept: Vec<&ProgramResult> = result.programs.iter().filter(is_kept).collect();
+    let kept: Vec<&ProgramResult> = result.programs.iter().filter(|program| !costly.contains(&program.name)).collect();
     let effects: Vec<f64> = kept.iter().filter_map(|program| Some(program.effect.as_ref().ok()?.log_ratio)).collect();
+    if costly.len() > effects.len() {
+        let n = costly.len().saturating_add(effects.len());
+        let because = format!("mean {}; {} of {n} programs clearly cost more than 5 %", words(all), costly.len());
+        return FlagsVerdict::Reject { because };
+    }
     let Some(mean) = over_programs(&effects) else {
-        let because = "fewer than two programs were timed that do not clearly cost more than 5 %".to_owned();
+        let because = format!("mean {}; fewer than two programs are left without opt-outs", words(all));
         return FlagsVerdict::Inconclusive { because };
     };
-    let cost = match &result.mean {
-        Some(all) if !costly.is_empty() => format!("mean {}, without opt-outs {}", words(all), words(&mean)),
-        _ => format!("mean {}", words(&mean)),
+    let cost = match costly.len() {
+        0 => format!("mean {}", words(all)),
+        _ => format!("mean {}, without opt-outs {}", words(all), words(&mean)),
     };
-    let strategy = if adds_sframe(&kept) { "sframe" } else { "fp" };
-    let (reached, without) = reach(&kept, strategy);
+    of_stacks(&kept, &mean, &cost, costly)
+}
+
+/// The verdict on the programs that are not left out, whose mean cost is `mean`.
+fn of_stacks(kept: &[&ProgramResult], mean: &Effect, cost: &str, costly: Vec<String>) -> FlagsVerdict {
     let inconclusive = |why: String| FlagsVerdict::Inconclusive { because: format!("{cost}; {why}") };
+    let strategy = if adds_sframe(kept) { "sframe" } else { "fp" };
+    let (reached, without) = reach(kept, strategy);
     if reached.is_empty() {
         return inconclusive("no recordings say whether stacks reach main".to_owned());
     }
@@ -68,17 +86,11 @@ pub(super) fn verdict(result: &FlagSetResult, again: Option<&FlagSetResult>) -> 
     let because =
         format!("{cost}; {kind} stacks reach main in {:.1} % ({} programs, {n} samples)", 100.0 * share, reached.len());
     let limit = f64::ln_1p(MAX_MEAN);
-    let is_wrong = |mean: &&Effect| mean.differs() && mean.log_ratio.abs() >= MAX_AGAIN;
-    let aa = again.and_then(|again| again.mean.as_ref()).filter(is_wrong);
-    if let Some(aa) = aa {
-        let why = format!("{because}; but equal flags (A/A) differ, too: {}", words(aa));
-        return FlagsVerdict::Inconclusive { because: why };
-    }
     if mean.interval.low > limit {
         return FlagsVerdict::Reject { because };
     }
     if share < MIN_USE {
-        let before = reach_before(&kept);
+        let before = reach_before(kept);
         let is_better = strategy != "fp" || before.is_none_or(|before| share >= before + MIN_GAIN);
         return match is_better {
             true => FlagsVerdict::Reject { because },
