@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 /// Run a command under several modes and compare their cost and their stacks
 ///
 /// Runs every mode once per round, in random order. Writes a directory with results.json, report.md, report.html, flame
-/// graphs, and the command's output. If interrupted, it writes the report of the runs until then.
+/// graphs, and the command's output. If interrupted, it writes the report of the runs until then. If a run fails, the
+/// others go on, and the exit status is 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Modes: none (no profiler), none-again (the same again: any difference is noise), fp,
 dwarf:BYTES, both:BYTES, cfi:BYTES; with perf: perf:fp, perf:dwarf:BYTES.

@@ -41,13 +41,9 @@ impl Finder {
 
 /// The digits without separators of thousands. In some languages a comma is the decimal mark, as in `1,5`.
 fn without_separators(text: &str) -> Result<String, String> {
-    let whole = text.split('.').next().unwrap_or_default();
-    let mut groups = whole.split(',');
-    let is_first = groups.next().is_some_and(|first| (1..=3).contains(&first.trim_start_matches(['+', '-']).len()));
-    let are_thousands =
-        is_first && groups.all(|group| group.len() == 3) && text.matches(',').count() == whole.matches(',').count();
-    if text.contains(',') && !are_thousands {
-        return Err(format!("`{text}` is ambiguous: have the command print numbers without a comma (LC_ALL=C)"));
+    let thousands = Regex::new(r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$").map_err(|error| error.to_string())?;
+    if text.contains(',') && !thousands.is_match(text) {
+        return Err(format!("`{text}` may have a decimal comma: have the command print a point (LC_ALL=C)"));
     }
     Ok(text.replace([',', '_'], ""))
 }
@@ -63,7 +59,7 @@ mod tests {
         assert_eq!(finder.find("job 1: 12 IOPS\ntotal: 1,234.5 IOPS\n"), Ok(1234.5));
         assert!(finder.find("no figure").unwrap_err().contains("does not match"));
         assert_eq!(finder.find("1,234,567 IOPS"), Ok(1_234_567.0));
-        for ambiguous in ["1,5 IOPS", "0,95 IOPS", "1234,567 IOPS", "1.234,5 IOPS"] {
+        for ambiguous in ["1,5 IOPS", "0,95 IOPS", "0,950 IOPS", "1234,567 IOPS", "1.234,5 IOPS"] {
             assert!(finder.find(ambiguous).unwrap_err().contains("LC_ALL=C"), "{ambiguous}");
         }
         assert!(finder.find("0 IOPS").is_err());
