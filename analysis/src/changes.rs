@@ -53,7 +53,7 @@ impl Side {
 pub struct Change {
     /// Demangled name, or `module+0xoffset`.
     pub name: String,
-    /// Base name of its file.
+    /// Base name of its file; `before → after` if that has another name on each side.
     pub module: String,
     /// Samples in which it was the leaf.
     #[serde(rename = "self")]
