@@ -137,10 +137,7 @@ fn sampling_does_not_wait_for_descriptions() {
     let sleeping = Ended(Command::new("sleep").arg("600").spawn().expect("the program runs"));
     for collector in [CollectorKind::Ebpf, CollectorKind::PerfEvent] {
         // Each read of the samples describes one process.
-        let numbers = std::fs::read_dir("/proc").expect("processes").flatten();
-        let is_number = |name: &str| name.parse::<u32>().is_ok();
-        let n_processes = numbers.filter(|entry| entry.file_name().to_str().is_some_and(is_number)).count();
-        let mut looks = 0;
+        let (n_processes, mut looks) = (n_processes(), 0);
         let taken = take_until(&Request { collector, ..Request::new(Target::System) }, |progress| {
             looks += 1;
             looks > n_processes && progress.samples >= 100
@@ -161,6 +158,13 @@ fn sampling_does_not_wait_for_descriptions() {
     }
 }
 
+/// The number of processes that exist.
+fn n_processes() -> usize {
+    let is_number = |name: &str| name.parse::<u32>().is_ok();
+    let names = std::fs::read_dir("/proc").expect("processes").flatten();
+    names.filter(|entry| entry.file_name().to_str().is_some_and(is_number)).count()
+}
+
 /// Check that everything is sampled system-wide, except this process unless requested, its children if requested, and
 /// nothing idle.
 #[test]
@@ -169,7 +173,8 @@ fn whole_system() {
     let program = build("burn", &[], directory.path());
     let child = Ended(Command::new(&program).arg("60000").spawn().expect("the program runs"));
     for (exclude_self, exclude_children) in [(true, false), (false, false), (true, true)] {
-        let mut busy = 0u64;
+        // Each read of the samples describes one process.
+        let (n_processes, mut looks, mut busy) = (n_processes(), 0, 0_u64);
         let request = Request { exclude_self, exclude_children, kernel_stacks: true, ..Request::new(Target::System) };
         let enough = cpu_time(child.id()) + Duration::from_millis(100);
         let taken = take_until(&request, |_| {
@@ -177,7 +182,8 @@ fn whole_system() {
             for _ in 0..20_000_000 {
                 busy = std::hint::black_box(busy + 1);
             }
-            cpu_time(child.id()) >= enough
+            looks += 1;
+            looks > n_processes && cpu_time(child.id()) >= enough
         });
         let own = taken.samples.iter().filter(|sample| sample.pid == std::process::id()).count();
         assert_eq!(own == 0, exclude_self, "{own} samples of this process");
