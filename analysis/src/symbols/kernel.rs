@@ -2,12 +2,12 @@
 
 use crate::modules::{ReadSeek, Resolver};
 use bstr::ByteSlice as _;
-use bstr::io::BufReadExt as _;
 use fpprof_recording::model::{KernelSymbol, Meta};
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::io::{BufReader, Read};
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// The most bytes of a table of kernel symbols; usual ones have 5 to 20 MiB.
@@ -15,7 +15,7 @@ const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// The most bytes of `/proc/stat`, which grows with CPUs and interrupts.
 const MAX_PROC_BYTES: u64 = 16 << 20;
 /// Bytes of such a table read at once.
-const PIECE_BYTES: usize = 1 << 16;
+const PIECE_BYTES: usize = 1 << 14;
 /// Upper limit of a symbol's extent: memory beyond it is not described by the table.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
@@ -92,15 +92,21 @@ impl KernelSymbols {
         let mut symbols = Self { nearest: vec![None; wanted.len()], wanted, symbols: Vec::new() };
         let mut gap = Gap::default();
         let (mut is_empty, mut is_hidden, mut is_present) = (true, true, present.is_none());
-        let read = BufReader::with_capacity(PIECE_BYTES, table.take(MAX_TABLE_BYTES)).for_byte_line(|line| {
-            if let Some(entry) = Entry::parse(line) {
+        let read = for_each_piece(table, |piece, next| {
+            if let Some(skipped) = ascending(piece, next)
+                && !symbols.has_wanted(&skipped)
+                && present.is_none_or(|symbol| !skipped.contains(&symbol.address))
+            {
+                (is_empty, is_hidden) = (false, false);
+                return;
+            }
+            for entry in piece.lines().filter_map(Entry::parse) {
                 is_empty = false;
                 is_hidden &= entry.address == 0;
                 is_present |= present
                     .is_some_and(|symbol| entry.address == symbol.address && entry.line == symbol.name.as_bytes());
                 symbols.note(&entry, &mut gap);
             }
-            Ok(true)
         });
         read.map_err(|_| KernelMissing::Unreadable)?;
         match (is_empty, is_hidden, is_present) {
@@ -132,6 +138,12 @@ impl KernelSymbols {
         Some(KernelName { name, module })
     }
 
+    /// Whether one of the wanted addresses is in a range.
+    fn has_wanted(&self, range: &RangeInclusive<u64>) -> bool {
+        let from = self.wanted.partition_point(|wanted| wanted < range.start());
+        self.wanted.get(from).is_some_and(|wanted| wanted <= range.end())
+    }
+
     /// Keeps a symbol if it is the best so far for the wanted address at or above it.
     fn note(&mut self, entry: &Entry<'_>, gap: &mut Gap) {
         // The kernel's own symbols come by address: most are in the gap of the one before.
@@ -155,6 +167,45 @@ impl KernelSymbols {
             }
         }
     }
+}
+
+/// Calls `visit` with each piece of a table, whole lines, and the one after it.
+fn for_each_piece(table: impl Read, mut visit: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+    let mut table = table.take(MAX_TABLE_BYTES);
+    let mut read = vec![0; PIECE_BYTES];
+    let (mut piece, mut next, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    loop {
+        let n = table.read(&mut read)?;
+        let new = read.get(..n).unwrap_or(&[]);
+        // At the end, what is left is the last line.
+        let end = if n == 0 { Some(0) } else { memrchr(b'\n', new).map(|at| at.saturating_add(1)) };
+        let (new, begun) = new.split_at_checked(end.unwrap_or(0)).unwrap_or((new, &[]));
+        if end.is_some() {
+            next.append(&mut rest);
+            next.extend_from_slice(new);
+        }
+        rest.extend_from_slice(begun);
+        visit(&piece, &next);
+        if n == 0 {
+            visit(&next, &[]);
+            return Ok(());
+        }
+        std::mem::swap(&mut piece, &mut next);
+        next.clear();
+    }
+}
+
+/// The addresses from the first symbol of a piece to that of the next one, if they ascend and none is of a module. The
+/// kernel's own symbols do: most pieces of its table have no symbol that is needed, and are skipped.
+///
+/// # Sources
+/// `get_symbol_pos` in `kernel/kallsyms.c` of Linux does a binary search in them. Those of modules, which
+/// `/proc/kallsyms` shows after them, are in no order.
+fn ascending(piece: &[u8], next: &[u8]) -> Option<RangeInclusive<u64>> {
+    let own = |line| Entry::parse(line).filter(|entry| memchr(b'\t', entry.line).is_none());
+    let (first, last, after) =
+        (own(piece.lines().next()?)?, own(piece.lines().next_back()?)?, own(next.lines().next()?)?);
+    (first.address <= last.address && last.address < after.address).then_some(first.address..=after.address)
 }
 
 /// The addresses between two neighbouring wanted ones, without the lower of them.

@@ -348,6 +348,29 @@ fn kernel_functions_are_found() {
     }
 }
 
+/// Check that the names of a large table do not depend on its order, although parts of one in order are not looked at.
+#[test]
+fn large_tables_are_read_in_any_order() {
+    let line = |n: u64| match n % 7 {
+        0 => format!("{:016x} D data_{n}\n", 0x1000 + n / 3 * 64),
+        _ => format!("{:016x} t function_{n}\n", 0x1000 + n / 3 * 64),
+    };
+    let of_module = |n: u64| format!("{:016x} t work_{n}\t[nbd]\n", 0x100_0000 + n * 7919 % 5000 * 16);
+    let lines: Vec<String> = (0..20_000).map(line).chain((0..5000).map(of_module)).collect();
+    let reversed: String = lines.iter().rev().map(String::as_str).collect();
+    let table = lines.concat();
+    for step in [90_000, 4000, 70, 1] {
+        let wanted: Vec<u64> = (0..0x7_0000).step_by(step).chain((0xff_f000..0x101_4000).step_by(step)).collect();
+        let [kernel, expected] =
+            [&table, &reversed].map(|table| KernelSymbols::read(table.as_bytes(), &wanted, None).unwrap());
+        assert!(wanted.iter().all(|&address| kernel.find(address) == expected.find(address)), "{step}");
+        assert!(wanted.iter().any(|&address| kernel.find(address).is_some()), "{step}");
+    }
+    let symbol = |address| KernelSymbol { name: "function_1000".to_owned(), address, build_id: None };
+    let read = |address| KernelSymbols::read(table.as_bytes(), &[], Some(&symbol(address))).err();
+    assert_eq!((read(0x1000 + 333 * 64), read(0x1000 + 334 * 64)), (None, Some(KernelMissing::OtherBoot)));
+}
+
 /// Check that a table of zeros is recognised as restricted, and an empty or foreign one as unreadable.
 #[test]
 fn hidden_kernel_tables_are_known() {
