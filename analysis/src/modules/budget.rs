@@ -2,7 +2,7 @@
 
 use super::ReadSeek;
 use bytes::Bytes;
-use memmap2::{Advice, MmapMut};
+use memmap2::{Advice, MmapOptions};
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -99,20 +99,28 @@ impl Buffer for Vec<u8> {
     }
 }
 
-/// From this size on, ask the kernel for huge pages: a page fault for every 4 KiB takes longer than the reading.
+/// From this size on, the memory is mapped at once: a page fault for every 4 KiB takes longer than the reading.
+const MAPPED_BYTES: usize = 64 << 10;
+/// From this size on, the kernel is asked for huge pages instead.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 impl Buffer for Bytes {
     fn filled(len: usize, reader: &mut dyn Read) -> Result<Self> {
-        if len < HUGE_PAGE_BYTES {
+        if len < MAPPED_BYTES {
             let mut bytes = vec![0; len];
             reader.read_exact(&mut bytes)?;
             return Ok(bytes.into());
         }
+        let mut options = MmapOptions::new();
+        if len < HUGE_PAGE_BYTES {
+            options.populate();
+        }
         // Anonymous memory, which nobody can truncate.
-        let mut map = MmapMut::map_anon(len)?;
-        // Without huge pages it is merely slower.
-        let _ = map.advise(Advice::HugePage);
+        let mut map = options.len(len).map_anon()?;
+        if len >= HUGE_PAGE_BYTES {
+            // Without huge pages it is merely slower.
+            let _ = map.advise(Advice::HugePage);
+        }
         reader.read_exact(&mut map)?;
         Ok(Self::from_owner(map))
     }
