@@ -25,9 +25,6 @@ pub(crate) fn serve(socket: &OwnedFd, files: &Files, parts: Parts<'_>) -> io::Re
     let modules = Arc::new(FileModules::new());
     let mut pending = None;
     while let Some((request, _)) = receive::<Request>(socket)? {
-        if let (Request::Module(path, _), Some(debuginfod)) = (&request, &files.debuginfod) {
-            debuginfod.fetch(Path::new(OsStr::from_bytes(path)));
-        }
         let (reply, file) = answer(request, files, &modules, &mut pending, parts);
         match send(socket, &reply, file.as_ref().map(AsFd::as_fd)) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
@@ -49,9 +46,16 @@ pub(super) fn answer(
     let failed = |error: &anyhow::Error| (Reply::Failed(None, format!("{error:#}")), None);
     match request {
         Request::Module(bytes, only) => match module(&path(&bytes), only, files, modules) {
-            Ok((file, reply)) => (reply, Some(file.into())),
+            Ok((file, stat)) => (Reply::Module(stat), Some(file.into())),
             Err(missing) => (Reply::Missing(missing), None),
         },
+        Request::FirstModule(paths) => {
+            let opened = |bytes: &Vec<u8>| module(&path(bytes), None, files, modules).ok();
+            match paths.iter().enumerate().find_map(|(at, bytes)| Some((at, opened(bytes)?))) {
+                Some((at, (file, stat))) => (Reply::FirstModule(at, stat), Some(file.into())),
+                None => (Reply::Missing(Missing::NotFound), None),
+            }
+        }
         Request::Input(bytes) => match input(&path(&bytes), files) {
             Ok(file) => (Reply::Done, Some(file)),
             Err(error) => (Reply::Failed(error.raw_os_error(), error.to_string()), None),
@@ -86,7 +90,10 @@ fn module(
     only: Option<Inode>,
     files: &Files,
     modules: &Arc<FileModules>,
-) -> Result<(File, Reply), Missing> {
+) -> Result<(File, FileStat), Missing> {
+    if let Some(debuginfod) = &files.debuginfod {
+        debuginfod.fetch(path);
+    }
     let Module { mut file, stat, kind } = match &files.calls {
         None => Module::open(path, only, modules)?,
         Some(calls) => {
@@ -106,7 +113,7 @@ fn module(
         Kind::KernelTable => path.ends_with(KERNEL_TABLE),
         Kind::Other => false,
     };
-    if is_named || is_expected { Ok((file, Reply::Module(stat))) } else { Err(Missing::NotElf) }
+    if is_named || is_expected { Ok((file, stat)) } else { Err(Missing::NotElf) }
 }
 
 /// An open file.

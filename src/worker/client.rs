@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
@@ -81,6 +81,17 @@ impl Client {
             Ok((Reply::Module(stat), Some(file))) => Ok(Opened { reader: Box::new(File::from(file)), stat }),
             Ok((Reply::Missing(missing), _)) => Err(missing),
             _ => Err(Missing::Unreadable),
+        }
+    }
+
+    /// Opens the first of these files that there is; returns its index.
+    pub(super) fn first_module(&self, paths: &[PathBuf]) -> Option<(usize, Opened)> {
+        let request = Request::FirstModule(paths.iter().map(|path| bytes_of(path)).collect());
+        match self.ask(&request) {
+            Ok((Reply::FirstModule(at, stat), Some(file))) => {
+                Some((at, Opened { reader: Box::new(File::from(file)), stat }))
+            }
+            _ => None,
         }
     }
 

@@ -14,12 +14,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Maximum size of a message in bytes: room for a path of 4,096 bytes, the kernel's limit, each of which JSON writes as
 /// a number.
 const MAX_BYTES: usize = 32 << 10;
+/// Maximum size of the paths of [`Request::FirstModule`] together.
+pub(super) const MAX_PATH_BYTES: usize = 4096;
 
 /// A request of the worker; paths are bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// A file needed for unwinding or symbolization; with an inode if no other file will do.
     Module(Vec<u8>, Option<Inode>),
+    /// The first of these files that there is.
+    FirstModule(Vec<Vec<u8>>),
     /// A file named on the command line.
     Input(Vec<u8>),
     /// A file to be written atomically, first under a temporary name.
@@ -37,6 +41,8 @@ pub(super) enum Request {
 pub(super) enum Reply {
     /// The file is attached.
     Module(FileStat),
+    /// The file with this index is attached.
+    FirstModule(usize, FileStat),
     /// There is no such file.
     Missing(Missing),
     /// Success; the file is attached, if one was requested.

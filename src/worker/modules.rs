@@ -1,6 +1,7 @@
 //! Opens the files of modules, directly or through the broker.
 
 use super::client::client;
+use super::message::MAX_PATH_BYTES;
 use crate::debuginfod::Fetcher;
 use fpprof_analysis::address_space::MappedFile;
 use fpprof_analysis::modules::{Candidate, FileModules, Inode, KERNEL_FILES, Missing, Opened, Resolver};
@@ -81,6 +82,14 @@ impl Resolver for Modules {
         self.of_owners(path, || {
             client().map_or_else(|| self.files.open_inode(path, inode), |client| client.module(path, Some(inode)))
         })
+    }
+
+    fn open_first(&self, paths: &[PathBuf]) -> Option<(usize, Opened)> {
+        let n_bytes: usize = paths.iter().map(|path| path.as_os_str().len()).sum();
+        match client().filter(|_| self.owners == Owners::All && n_bytes <= MAX_PATH_BYTES) {
+            Some(client) => client.first_module(paths),
+            None => paths.iter().enumerate().find_map(|(at, path)| Some((at, self.open(path).ok()?))),
+        }
     }
 
     /// Of the vDSO, they are the recorder's own.

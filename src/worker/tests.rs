@@ -36,6 +36,11 @@ fn only_what_is_needed_is_opened() {
     assert!(matches!(reply, Reply::Missing(Missing::NotElf)) && file.is_none(), "{reply:?}");
     let (reply, file) = ask(Request::Module(bytes_of(&this), Some((0, 0, 1))));
     assert!(matches!(reply, Reply::Missing(Missing::Replaced)) && file.is_none(), "{reply:?}");
+    let paths = [&secret, Path::new("/nowhere"), &this, &named];
+    let (reply, file) = ask(Request::FirstModule(paths.map(bytes_of).to_vec()));
+    assert!(matches!(reply, Reply::FirstModule(2, _)) && file.is_some(), "{reply:?}");
+    let (reply, file) = ask(Request::FirstModule(vec![bytes_of(&secret)]));
+    assert!(matches!(reply, Reply::Missing(_)) && file.is_none(), "{reply:?}");
     let (reply, file) = ask(Request::Module(bytes_of(Path::new("/proc/version")), None));
     assert!(matches!(reply, Reply::Missing(Missing::OfKernel)) && file.is_none(), "{reply:?}");
     let (reply, file) = ask(Request::Input(bytes_of(&named)));

@@ -18,21 +18,27 @@ const MAX_MINI_BYTES: u64 = 128 << 20;
 
 /// The debug file with a build ID, with its supplementary file. A file with another build ID is not accepted.
 pub(super) fn by_build_id(resolver: &dyn Resolver, build_id: BuildId) -> Option<ElfFile> {
-    let (elf, path) = first_of(resolver, resolver.debug_candidates(build_id), build_id)?;
+    let (elf, path) = first_of(resolver, &resolver.debug_candidates(build_id), build_id)?;
     let supplementary = supplementary(resolver, &elf, &path);
     Some(elf.with_supplementary(supplementary))
 }
 
 /// The first file that has this build ID.
-fn first_of(
-    resolver: &dyn Resolver,
-    paths: impl IntoIterator<Item = PathBuf>,
-    build_id: BuildId,
-) -> Option<(ElfFile, PathBuf)> {
-    paths.into_iter().find_map(|path| {
-        let elf = ElfFile::new(resolver.open(&path).ok()?).ok()?;
-        (elf.image().build_id == Some(build_id)).then_some((elf, path))
+fn first_of(resolver: &dyn Resolver, paths: &[PathBuf], build_id: BuildId) -> Option<(ElfFile, PathBuf)> {
+    let (elf, path) = opened(resolver, paths).find(|(elf, _)| elf.image().build_id == Some(build_id))?;
+    Some((elf, path.to_owned()))
+}
+
+/// Those of these files that can be opened. In a process without privileges that is one question for each file that is
+/// there, and not for each path.
+fn opened<'a>(resolver: &'a dyn Resolver, mut paths: &'a [PathBuf]) -> impl Iterator<Item = (ElfFile, &'a Path)> {
+    std::iter::from_fn(move || {
+        let (at, opened) = resolver.open_first(paths)?;
+        let (tried, rest) = paths.split_at_checked(at.checked_add(1)?)?;
+        paths = rest;
+        Some((ElfFile::new(opened).ok(), tried.last()?.as_path()))
     })
+    .filter_map(|(elf, path)| Some((elf?, path)))
 }
 
 /// The supplementary file of the file at `path`, which is a debug file or an unstripped module: looked up by its build
@@ -45,8 +51,8 @@ pub(super) fn supplementary(resolver: &dyn Resolver, debug: &ElfFile, path: &Pat
     // The debug file's path may be a symbolic link.
     let real = path.canonicalize();
     let beside = real.as_deref().unwrap_or(path).parent().map(|dir| dir.join(named));
-    let paths = resolver.debug_candidates(build_id).into_iter().chain(on_machines).chain(beside);
-    first_of(resolver, paths, build_id).map(|(elf, _)| elf)
+    let paths: Vec<_> = resolver.debug_candidates(build_id).into_iter().chain(on_machines).chain(beside).collect();
+    first_of(resolver, &paths, build_id).map(|(elf, _)| elf)
 }
 
 /// The debug file that a module at `path` names: accepted if it has the same build ID, or if either has none, the check
@@ -62,20 +68,16 @@ pub(super) fn by_link(resolver: &dyn Resolver, module: &ElfFile, path: &Path) ->
     let end = bytes.iter().position(|&byte| byte == 0)?;
     let sum = bytes.get(end.checked_add(4)? & !3..)?.first_chunk().copied()?;
     let sum = if module.image().little_endian { u32::from_le_bytes(sum) } else { u32::from_be_bytes(sum) };
-    resolver.link_candidates(path, bytes.get(..end)?).into_iter().find_map(|path| {
-        let elf = ElfFile::new(resolver.open(&path).ok()?).ok()?;
-        let is_match = match (module.image().build_id, elf.image().build_id) {
-            (Some(own), Some(found)) => own == found,
-            _ => {
-                let file = resolver.open(&path).ok()?.reader.take(MAX_SUMMED_BYTES);
-                inflate::crc32(file).is_ok_and(|found| found == sum)
-            }
-        };
-        is_match.then(|| {
-            let supplementary = supplementary(resolver, &elf, &path);
-            elf.with_supplementary(supplementary)
-        })
-    })
+    let is_match = |elf: &ElfFile, path: &Path| match (module.image().build_id, elf.image().build_id) {
+        (Some(own), Some(found)) => own == found,
+        _ => resolver
+            .open(path)
+            .is_ok_and(|opened| inflate::crc32(opened.reader.take(MAX_SUMMED_BYTES)).is_ok_and(|found| found == sum)),
+    };
+    let candidates = resolver.link_candidates(path, bytes.get(..end)?);
+    let (elf, path) = opened(resolver, &candidates).find(|(elf, path)| is_match(elf, path))?;
+    let supplementary = supplementary(resolver, &elf, path);
+    Some(elf.with_supplementary(supplementary))
 }
 
 /// The package (`.dwp`) with the split DWARF of all units of the module at `path`.

@@ -103,6 +103,11 @@ pub trait Resolver: Sync + std::fmt::Debug {
     /// [`Missing::NotFound`], [`Missing::NotRegular`], [`Missing::OfKernel`] or [`Missing::Unreadable`].
     fn open(&self, path: &Path) -> Result<Opened, Missing>;
 
+    /// Opens the first of these files that [`Resolver::open`] can open; returns its index.
+    fn open_first(&self, paths: &[PathBuf]) -> Option<(usize, Opened)> {
+        paths.iter().enumerate().find_map(|(at, path)| Some((at, self.open(path).ok()?)))
+    }
+
     /// Whether the bytes of this file may be used if they are in the recording.
     fn uses_recorded_bytes(&self, _file: &MappedFile) -> bool {
         true

@@ -63,6 +63,8 @@ struct Slot {
     by_sframe: OnceLock<Result<Box<Module>, TruncatedReason>>,
     /// A stack passed through it.
     is_used: AtomicBool,
+    /// Its debug file was looked for, and there is none.
+    has_no_debug: AtomicBool,
 }
 
 /// The unwind information of a module.
@@ -158,12 +160,17 @@ impl<'a> ModuleTable<'a> {
     /// Opens the debug file of a module: the one with its build ID, else the one that the module names.
     #[must_use]
     pub fn open_debug(&self, ix: FileIx) -> Option<ElfFile> {
-        let found = self.found(ix).ok()?;
+        let (found, slot) = (self.found(ix).ok()?, self.slots.get(ix.0 as usize)?);
+        if slot.has_no_debug.load(Ordering::Relaxed) {
+            return None;
+        }
         let by_build_id = found.image.build_id.and_then(|build_id| self.open_debug_file(build_id));
-        by_build_id.or_else(|| match &found.source {
+        let debug = by_build_id.or_else(|| match &found.source {
             Source::Embedded(_) => None,
             Source::File { path, .. } => debug_file::by_link(self.resolver, &self.open(ix).ok()?, path),
-        })
+        });
+        slot.has_no_debug.store(debug.is_none(), Ordering::Relaxed);
+        debug
     }
 
     /// Opens the debug file with a build ID. A file with another build ID is not accepted.
