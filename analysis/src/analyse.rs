@@ -50,6 +50,8 @@ pub struct Options<'a> {
     pub page: bool,
     /// Also compute profiles ([`Analysis::profiles`]).
     pub profiles: Profiles,
+    /// Open every file that a sampled process had mapped, also those that no frame is in.
+    pub all_files: bool,
     /// Limits and options of strategies that use call frame information.
     pub unwinding: fpprof_unwind::Options,
     /// Number of threads; the result does not depend on it.
@@ -70,6 +72,7 @@ impl<'a> Options<'a> {
             detail: Detail::default(),
             page: false,
             profiles: Profiles::None,
+            all_files: false,
             unwinding: fpprof_unwind::Options { fallback: Fallback::Jit, ..fpprof_unwind::Options::default() },
             n_threads,
         }
@@ -125,8 +128,9 @@ pub fn analyse(recording: &mut Recording<dyn Input + '_>, options: &Options<'_>)
         chunk_sizes: full.map(|full| ChunkSizeCounter::new(full, timeline)),
         pairs: options.page.then(|| PairCounter::new(pair, listed)),
         over_time: options.page.then(|| OverTimeCounter::new(pair, meta.start_ns, listed)),
+        all_files: options.all_files,
     })?;
-    let Collected { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time } = replayed.collected;
+    let Collected { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time, .. } = replayed.collected;
     let folder = &stacks.folder;
 
     check_filter(selection, totals.shown, timeline)?;
@@ -144,8 +148,7 @@ pub fn analyse(recording: &mut Recording<dyn Input + '_>, options: &Options<'_>)
     summary.kernel_walks = (replayed.kernel_walks.n_walks() > 0).then(|| replayed.kernel_walks.clone());
     summary.processes = quality.processes(&names);
     set_hottest(&mut summary, &folded, &default_strategy);
-    summary.warnings.extend(modules.warnings());
-    summary.warnings.extend(symbols.warnings().iter().cloned());
+    summary.warnings.extend(modules.warnings().into_iter().chain(symbols.warnings().iter().cloned()));
     summary.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
     summary.warnings.extend(timeline_warnings(timeline, summary.sideband_lost));
     let chunk_sizes = chunk_sizes.map(|sizes| (sizes.total(), sizes.names()));
@@ -179,11 +182,16 @@ struct Collected<'a> {
     /// If the page was asked for.
     pairs: Option<PairCounter<'a>>,
     over_time: Option<OverTimeCounter<'a>>,
+    /// See [`Options::all_files`].
+    all_files: bool,
 }
 
 impl Collect for Collected<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
-        let Self { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time } = self;
+        let Self { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time, all_files } = self;
+        if *all_files {
+            let _opened = seen.space.modules(seen.modules);
+        }
         totals.add(seen);
         stacks.add(seen);
         quality.add(seen);
@@ -203,7 +211,7 @@ impl Collect for Collected<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        let Self { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time } = other;
+        let Self { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time, all_files: _ } = other;
         self.totals.merge(totals);
         self.stacks.merge(stacks);
         self.quality.merge(quality);

@@ -70,6 +70,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let mut recording = source.open()?;
     let mut options = source.options(&opened, recording.meta());
     options.detail = Detail::Lines;
+    // Other strategies may find frames elsewhere.
+    options.all_files = true;
     let analysis = analyse(&mut recording, &options).with_context(|| args.file.display().to_string())?;
     print_warnings(&analysis.summary);
     let files = opened.packed();

@@ -74,7 +74,8 @@ impl Collect for Walks<'_> {
             if seen.space.space.find(address).is_some_and(|mapping| mapping.executable && mapping.module.is_none()) {
                 return Some(JIT_RULE);
             }
-            let module = seen.space.modules.iter().find(|module| (module.start..module.end).contains(&address))?;
+            let module =
+                seen.space.modules(modules).iter().find(|module| (module.start..module.end).contains(&address))?;
             self.rule(module, address)
         };
         walk_copied_stack(&mut sample, rule, |address| seen.space.code_before(modules, address));

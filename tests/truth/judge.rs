@@ -55,7 +55,11 @@ impl Stack {
             frame.source != FrameSource::Heuristic && (is_own || !is_by_fp)
         };
         Self {
-            places: stack.frames.iter().map(|frame| locate(frame, seen.space, seen.sample.time_ns)).collect(),
+            places: stack
+                .frames
+                .iter()
+                .map(|frame| locate(frame, seen.space, seen.modules, seen.sample.time_ns))
+                .collect(),
             is_complete: matches!(stack.stop, StopReason::Complete(_)),
             is_broken: matches!(stack.stop, StopReason::Broken(_)),
             is_leaf_skip_suspect: stack.frames.iter().any(|frame| frame.flags.leaf_skip_suspect),

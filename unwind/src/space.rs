@@ -21,7 +21,8 @@ pub struct Mapping {
     pub executable: bool,
     /// The mapped module; `None` for memory without a file, such as generated code.
     pub module: Option<ModuleId>,
-    /// AVMA − SVMA of the module (load bias), wrapping.
+    /// AVMA − SVMA of the module (load bias), wrapping. If the caller implements [`Modules::bias`]: any number, of which
+    /// that makes the bias.
     pub bias: u64,
 }
 
@@ -92,6 +93,13 @@ pub trait Modules {
     /// # Errors
     /// Why it is missing: [`TruncatedReason::ModuleUnavailable`] or [`TruncatedReason::BuildIdMismatch`].
     fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason>;
+
+    /// AVMA − SVMA of a mapping's module, wrapping: by default [`Mapping::bias`]. A caller that has to read a file for
+    /// it can do so here: it is asked about mappings in which frames are. The answer must be the same for the life of an
+    /// unwinder.
+    fn bias(&self, mapping: &Mapping) -> u64 {
+        mapping.bias
+    }
 
     /// Copies a module's code, starting at `_svma`, into `_code`; returns false if not all of it is available, as by
     /// default. Called only where a walk ends, at most once for each place, to recognise the root. The answer must be

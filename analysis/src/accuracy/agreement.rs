@@ -199,7 +199,7 @@ impl Collect for AgreementCounter {
             if let Some(frame) = comparison.differs_after.and_then(|index| reference.frames.get(index)) {
                 *counts
                     .places
-                    .entry((locate(frame, seen.space, seen.sample.time_ns), comparison.relation))
+                    .entry((locate(frame, seen.space, seen.modules, seen.sample.time_ns), comparison.relation))
                     .or_default() += 1;
             }
         }

@@ -96,7 +96,7 @@ impl Collector {
         count(&mut self.reasons, reason, 1);
         let Some(frame) = comparison.differs_after else { return };
         let Some(after) = reference.frames.get(frame) else { return };
-        let place = |frame: &Frame| locate(frame, seen.space, seen.sample.time_ns);
+        let place = |frame: &Frame| locate(frame, seen.space, seen.modules, seen.sample.time_ns);
         let caller = |stack: StackRef<'_>| {
             let frame = stack.frames.get(frame.saturating_add(1))?;
             Some(Caller { place: place(frame), is_instruction: frame.flags.is_instruction })

@@ -8,6 +8,7 @@ use crate::modules::{Location, ModuleTable, Resolver};
 use crate::replay::{Collect, Input, Recorded, Seen};
 use crate::strategy::Strategy;
 use fpprof_recording::Recording;
+use fpprof_unwind::Modules as _;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::io::Cursor;
@@ -68,7 +69,7 @@ impl Collect for Leaves {
         let leaf = seen.stack(0).and_then(|stack| stack.frames.first());
         let placed = leaf.and_then(|leaf| {
             let mapping = seen.space.space.find(leaf.address)?;
-            Some((FileIx(mapping.module?.0), leaf.address.wrapping_sub(mapping.bias)))
+            Some((FileIx(mapping.module?.0), leaf.address.wrapping_sub(seen.modules.bias(mapping))))
         });
         match placed {
             Some(at) => *self.at.entry(at).or_default() += 1,

@@ -100,7 +100,7 @@ pub(super) fn unwind(
         }
         unwinder.unwind(modules, &placed.space, &start.regs, memory, &mut stack);
         n_frames = n_frames.saturating_add(stack.frames.len());
-        stacks.push(Walked::new(*start, &stack, &placed));
+        stacks.push(Walked::new(*start, &stack, &placed, modules));
     }
     let mut wanted: BTreeMap<FileIx, BTreeSet<u64>> = BTreeMap::new();
     for &(_, place) in stacks.iter().flat_map(|walked| &walked.frames) {
@@ -153,8 +153,8 @@ struct Walked {
 }
 
 impl Walked {
-    fn new(start: Start, stack: &Stack, placed: &PlacedSpace) -> Self {
-        let frames = stack.frames.iter().map(|frame| (*frame, locate(frame, placed, u64::MAX))).collect();
+    fn new(start: Start, stack: &Stack, placed: &PlacedSpace, modules: &ModuleTable<'_>) -> Self {
+        let frames = stack.frames.iter().map(|frame| (*frame, locate(frame, placed, modules, u64::MAX))).collect();
         Self { start, frames, stop: stack.stop }
     }
 

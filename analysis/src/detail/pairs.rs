@@ -95,7 +95,11 @@ impl<'a> PairCounter<'a> {
     fn push_user(&mut self, list: &mut Vec<u32>, frames: &[Frame], marks: &[Mark], seen: &Seen<'_>) {
         for (index, frame) in frames.iter().enumerate() {
             let mark = marks.get(index).copied().unwrap_or(Mark::Same);
-            let frame = Marked { place: locate(frame, seen.space, seen.sample.time_ns), origin: origin(frame), mark };
+            let frame = Marked {
+                place: locate(frame, seen.space, seen.modules, seen.sample.time_ns),
+                origin: origin(frame),
+                mark,
+            };
             list.push(self.frames.number(frame));
         }
     }

@@ -107,7 +107,9 @@ impl Folder {
             };
             self.current.truncate(n_kernel);
             for frame in unwound.frames {
-                let number = self.recent.number(frame, seen.space, seen.sample.time_ns, |key| self.frames.number(key));
+                let number = self
+                    .recent
+                    .number(frame, seen.space, seen.modules, seen.sample.time_ns, |key| self.frames.number(key));
                 self.current.push(number);
             }
             let stack = self.stack_number();

@@ -4,7 +4,7 @@ use crate::address_space::FileIx;
 use crate::folded::Origin;
 use crate::replay::PlacedSpace;
 use crate::symbols::JitCode;
-use fpprof_unwind::{Frame, FrameSource};
+use fpprof_unwind::{Frame, FrameSource, Modules};
 
 /// The place of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,11 +43,11 @@ pub struct FrameKey {
 
 /// The place of a frame of a stack in this space at a time.
 #[must_use]
-pub fn locate(frame: &Frame, space: &PlacedSpace, time_ns: u64) -> Where {
+pub fn locate(frame: &Frame, space: &PlacedSpace, modules: &impl Modules, time_ns: u64) -> Where {
     let lookup = frame.lookup();
     match space.space.find(lookup) {
         Some(mapping) => match mapping.module {
-            Some(module) => Where::Module(FileIx(module.0), lookup.wrapping_sub(mapping.bias)),
+            Some(module) => Where::Module(FileIx(module.0), lookup.wrapping_sub(modules.bias(mapping))),
             None => space.compiled_by.map_or(Where::Unnamed(lookup), |pid| {
                 let dumped = space.jit_codes.find(pid, lookup, time_ns);
                 Where::Compiled(dumped.map_or(Compiled::Table(pid), Compiled::Dump), lookup)

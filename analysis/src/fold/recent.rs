@@ -4,7 +4,7 @@ use super::frame::{locate, origin};
 use super::{FrameKey, Where};
 use crate::folded::Origin;
 use crate::replay::PlacedSpace;
-use fpprof_unwind::Frame;
+use fpprof_unwind::{Frame, Modules};
 
 /// Number of cached frames, 32 bytes each: they fit in a core's cache.
 const N_SLOTS: usize = 2048;
@@ -28,6 +28,7 @@ impl Recent {
         &mut self,
         frame: &Frame,
         space: &PlacedSpace,
+        modules: &impl Modules,
         time_ns: u64,
         number: impl FnOnce(FrameKey) -> u32,
     ) -> u32 {
@@ -48,7 +49,7 @@ impl Recent {
                 slot.number
             }
             slot => {
-                let place = locate(frame, space, time_ns);
+                let place = locate(frame, space, modules, time_ns);
                 let number = number(FrameKey { place, origin, is_return });
                 // A place in a dump may have another meaning at another time.
                 let is_for_all_times = !matches!(place, Where::Compiled(..)) || !space.has_dump();
@@ -66,17 +67,14 @@ mod tests {
     use super::super::Interned;
     use super::*;
     use fpprof_unwind::{FrameFlags, FrameSource, Mapping, ModuleId, Space};
-    use std::sync::Arc;
+
+    /// The bias of each mapping is that of its module.
+    const NO_MODULES: Vec<fpprof_unwind::Module> = Vec::new();
 
     fn space(id: u32, module: u32) -> PlacedSpace {
         let mapping =
             Mapping { start: 0x1000, end: 0x9_0000, executable: true, module: Some(ModuleId(module)), bias: 0 };
-        PlacedSpace {
-            space: Space::new(id, vec![mapping]),
-            modules: Vec::new(),
-            compiled_by: None,
-            jit_codes: Arc::default(),
-        }
+        PlacedSpace::new(Space::new(id, vec![mapping]))
     }
 
     /// Check that the cache does not change the number of a frame, whatever spaces, addresses or origins precede it,
@@ -91,13 +89,14 @@ mod tests {
                     let flags = FrameFlags { is_instruction, ..FrameFlags::default() };
                     let frame = Frame { address, cfa: 0, source, flags };
                     let is_return = !frame.flags.is_instruction;
-                    let key = FrameKey { place: locate(&frame, space, 0), origin: origin(&frame), is_return };
-                    let number = recent.number(&frame, space, 0, |key| known.number(key));
+                    let key =
+                        FrameKey { place: locate(&frame, space, &NO_MODULES, 0), origin: origin(&frame), is_return };
+                    let number = recent.number(&frame, space, &NO_MODULES, 0, |key| known.number(key));
                     assert_eq!(number, plain.number(key));
                 }
             }
         }
         let nowhere = Frame { address: 0, cfa: 0, source: FrameSource::Registers, flags: FrameFlags::default() };
-        assert_eq!(recent.number(&nowhere, &spaces[0], 0, |_| 77), 77);
+        assert_eq!(recent.number(&nowhere, &spaces[0], &NO_MODULES, 0, |_| 77), 77);
     }
 }

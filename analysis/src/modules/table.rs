@@ -357,6 +357,14 @@ impl Modules for ModuleTable<'_> {
         unwinding.as_ref().map(|unwinding| &unwinding.module).map_err(|&reason| reason)
     }
 
+    /// For a file that is missing or does not fit the mapping, AVMA − file offset stays, so that an address can at least be
+    /// shown as an offset in the file.
+    fn bias(&self, mapping: &Mapping) -> u64 {
+        let Mapping { start, end, module: Some(id), bias, .. } = *mapping else { return mapping.bias };
+        let image = self.image(FileIx(id.0)).ok();
+        image.and_then(|image| image.bias(start, start.wrapping_sub(bias), end.wrapping_sub(start))).unwrap_or(bias)
+    }
+
     fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {
         let key = (id, svma, code.len());
         if let Some(known) = self.code.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
@@ -381,6 +389,10 @@ impl Modules for BySframe<'_> {
         let slot = self.0.slots.get(id.0 as usize).ok_or(TruncatedReason::NoSframe)?;
         let module = slot.by_sframe.get_or_init(|| self.0.load_sframe(FileIx(id.0)).map(Box::new));
         module.as_deref().map_err(|&reason| reason)
+    }
+
+    fn bias(&self, mapping: &Mapping) -> u64 {
+        self.0.bias(mapping)
     }
 
     fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {

@@ -48,7 +48,7 @@ impl<'a> Checker<'a> {
     /// The rule of the code at an address, as the kernel's walks use it.
     pub fn rule(&mut self, address: u64) -> Option<u64> {
         let mapping = self.space.space.find(address).filter(|mapping| mapping.executable)?;
-        self.rules.find(self.modules, mapping.module?, address.wrapping_sub(mapping.bias))
+        self.rules.find(self.modules, mapping.module?, address.wrapping_sub(self.modules.bias(mapping)))
     }
 
     /// The eight bytes of a file's code before a return address: `None` if the address is not one of executable memory,
@@ -84,7 +84,7 @@ impl<'a> Checker<'a> {
             tally.count_partly_judged();
             end_at(n_frames, &mut self.truth, &mut stacks);
         }
-        let place = |address: u64| place(&self.space, address);
+        let place = |address: u64| place(&self.space, self.modules, address);
         let row = |site: Site| row(self.modules, site);
         tally.count(instruction, &self.truth, &stacks, place, row);
         true
@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
 /// there, too (`runtime/traceback.go`). A strategy that continues is neither right nor wrong.
 fn judged_frames(modules: &ModuleTable<'_>, space: &PlacedSpace, truth: &[TrueFrame]) -> Option<usize> {
     let is_root = |(index, frame): (usize, &TrueFrame)| {
-        let Site { file, svma } = place(space, frame.address.wrapping_sub(u64::from(index > 0)));
+        let Site { file, svma } = place(space, modules, frame.address.wrapping_sub(u64::from(index > 0)));
         let module = file.and_then(|file| modules.module(ModuleId(file.0)).ok());
         module.is_some_and(|module| module.root_at(svma).is_some())
     };
@@ -115,10 +115,10 @@ fn end_at(n_frames: usize, truth: &mut Vec<TrueFrame>, stacks: &mut [StackRef<'_
     }
 }
 
-fn place(space: &PlacedSpace, address: u64) -> Site {
+fn place(space: &PlacedSpace, modules: &ModuleTable<'_>, address: u64) -> Site {
     match space.space.find(address) {
         Some(mapping) => match mapping.module {
-            Some(module) => Site { file: Some(FileIx(module.0)), svma: address.wrapping_sub(mapping.bias) },
+            Some(module) => Site { file: Some(FileIx(module.0)), svma: address.wrapping_sub(modules.bias(mapping)) },
             None => Site { file: None, svma: address },
         },
         None => Site { file: None, svma: address },

@@ -1,9 +1,10 @@
 use super::*;
 use crate::address_space::Timeline;
+use crate::modules::{FileModules, ModuleTable};
 use crate::replay::PlacedSpace;
-use fpprof_recording::model::{Comm, Sideband};
+use crate::test_support::meta;
+use fpprof_recording::model::{CaptureMode, Comm, Sideband};
 use fpprof_unwind::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Space};
-use std::sync::Arc;
 
 const STOPS: [StopReason; 2] = [StopReason::Complete(Root::Start), StopReason::Broken(BrokenReason::RaNotExec)];
 
@@ -16,12 +17,9 @@ fn samples_of(n_processes: u32) -> impl Iterator<Item = (u32, usize)> {
 }
 
 fn counted<'a>(samples: impl Iterator<Item = &'a (u32, usize)>, listed: &'a Listed<'a>) -> QualityCounter<'a> {
-    let nothing = PlacedSpace {
-        space: Space::new(0, Vec::new()),
-        modules: Vec::new(),
-        compiled_by: None,
-        jit_codes: Arc::default(),
-    };
+    let nothing = PlacedSpace::new(Space::new(0, Vec::new()));
+    let files = FileModules::new();
+    let modules = ModuleTable::new(listed.timeline(), &meta(CaptureMode::Fp), &files);
     let mut counter = QualityCounter::new(2, listed);
     let timeline = listed.timeline();
     for &(pid, number) in samples {
@@ -30,7 +28,7 @@ fn counted<'a>(samples: impl Iterator<Item = &'a (u32, usize)>, listed: &'a List
         let stacks = [0, 1].map(|strategy| Some(StackRef { frames: &frames, stop: STOPS[(number + strategy) % 2] }));
         let sample = Sample { pid, tid: pid, ..Sample::default() };
         let place = timeline.place(pid, pid, 5);
-        counter.add(&Seen { sample: &sample, place, space: &nothing, stacks: &stacks });
+        counter.add(&Seen { sample: &sample, place, space: &nothing, modules: &modules, stacks: &stacks });
     }
     counter
 }

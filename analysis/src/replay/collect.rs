@@ -2,6 +2,7 @@
 
 use super::PlacedSpace;
 use crate::address_space::Place;
+use crate::modules::ModuleTable;
 use fpprof_recording::model::Sample;
 use fpprof_unwind::StackRef;
 
@@ -14,6 +15,8 @@ pub struct Seen<'a> {
     pub place: Place,
     /// The mappings of that address space.
     pub space: &'a PlacedSpace,
+    /// The modules of the recording.
+    pub modules: &'a ModuleTable<'a>,
     /// Its stacks, one for each strategy, in the requested order; `None` where the strategy needs a copy of the stack, and
     /// none was to be made.
     pub stacks: &'a [Option<StackRef<'a>>],

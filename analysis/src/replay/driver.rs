@@ -241,7 +241,8 @@ impl<'a, C: Collect> Worker<'a, C> {
         for (index, (item, (place, space))) in items.iter().zip(places.iter()).enumerate() {
             stacks.clear();
             stacks.extend(self.unwound.iter().map(|unwound| unwound.get(index)));
-            self.collected.add(&Seen { sample: item.sample, place: *place, space, stacks: &stacks });
+            let modules = self.replay.modules;
+            self.collected.add(&Seen { sample: item.sample, place: *place, space, modules, stacks: &stacks });
         }
         places.clear();
         *n_bytes = 0;

@@ -1,20 +1,20 @@
 //! Address spaces in the unwinder's form.
 
-use crate::address_space::{Contents, FileIx, MomentCache, SpaceKey, Timeline};
+use crate::address_space::{Contents, FileIx, MomentCache, SpaceKey, SpaceMapping, Timeline};
 use crate::modules::ModuleTable;
 use crate::symbols::JitCodes;
 use fpprof_unwind::{CALL_BYTES, Mapping, ModuleId, Modules, Space};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An address space with its modules.
 #[derive(Debug)]
 pub struct PlacedSpace {
-    /// The unwinder's space.
+    /// The unwinder's space. The bias of a mapping with a file is AVMA − file offset, so that no file has to be opened
+    /// for it: [`ModuleTable`] makes AVMA − SVMA of it, as the unwinder's [`Modules::bias`].
     pub space: Space,
-    /// Each module once, ascending by address.
-    pub modules: Vec<PlacedModule>,
+    placed: OnceLock<Vec<PlacedModule>>,
     /// The process whose table or dump names the code compiled here, if the recording has one. A forked process runs
     /// its parent's code.
     pub compiled_by: Option<u32>,
@@ -23,6 +23,31 @@ pub struct PlacedSpace {
 }
 
 impl PlacedSpace {
+    /// A space without JIT-compiled code.
+    #[must_use]
+    pub fn new(space: Space) -> Self {
+        Self { space, placed: OnceLock::new(), compiled_by: None, jit_codes: Arc::default() }
+    }
+
+    /// Each module once, ascending by address: all mappings of a file with the same load bias. Opens all files.
+    #[must_use]
+    pub fn modules(&self, modules: &impl Modules) -> &[PlacedModule] {
+        self.placed.get_or_init(|| {
+            let mut placed: Vec<PlacedModule> = Vec::new();
+            let mut numbers = FxHashMap::default();
+            for mapping in self.space.mappings() {
+                let Some(ModuleId(file)) = mapping.module else { continue };
+                let (file, bias, Mapping { start, end, .. }) = (FileIx(file), modules.bias(mapping), *mapping);
+                let n = *numbers.entry((file, bias)).or_insert(placed.len());
+                match placed.get_mut(n) {
+                    Some(module) => module.end = end,
+                    None => placed.push(PlacedModule { file, bias, start, end }),
+                }
+            }
+            placed
+        })
+    }
+
     /// Whether there is a dump of the code compiled here, which has times.
     pub(crate) fn has_dump(&self) -> bool {
         self.compiled_by.is_some_and(|pid| self.jit_codes.is_of(pid))
@@ -36,7 +61,7 @@ impl PlacedSpace {
         let mapping = self.space.find(lookup).filter(|mapping| mapping.executable)?;
         // The unwinder looks at 16 bytes, and knows nothing if they are not all there.
         let mut code = [0; CALL_BYTES];
-        let start = address.wrapping_sub(mapping.bias).wrapping_sub(CALL_BYTES as u64);
+        let start = address.wrapping_sub(modules.bias(mapping)).wrapping_sub(CALL_BYTES as u64);
         let is_read = mapping.module.is_some_and(|id| modules.code(id, start, &mut code));
         Some(code.last_chunk().copied().filter(|_| is_read))
     }
@@ -74,12 +99,6 @@ impl<'a> Spaces<'a> {
     /// The spaces of a timeline, with modules from `modules`. None is built yet.
     #[must_use]
     pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>) -> Self {
-        let nothing = PlacedSpace {
-            space: Space::new(0, Vec::new()),
-            modules: Vec::new(),
-            compiled_by: None,
-            jit_codes: Arc::default(),
-        };
         Self {
             timeline,
             modules,
@@ -88,7 +107,7 @@ impl<'a> Spaces<'a> {
             compiled: Mutex::default(),
             next_id: AtomicU32::new(1),
             cache: Mutex::default(),
-            nothing: Arc::new(nothing),
+            nothing: Arc::new(PlacedSpace::new(Space::new(0, Vec::new()))),
         }
     }
 
@@ -108,22 +127,11 @@ impl<'a> Spaces<'a> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Builds the space of a key. All mappings of a file with the same load bias become one module.
     fn make(&self, key: SpaceKey) -> PlacedSpace {
         let content = self.contents.get(self.timeline, key);
-        let mut modules: Vec<PlacedModule> = Vec::new();
-        let mut placed = FxHashMap::with_capacity_and_hasher(content.len(), FxBuildHasher);
-        let mapping = |mapping: &crate::address_space::SpaceMapping| {
-            let (start, end) = (mapping.start, mapping.end);
-            let bias = mapping.file.map_or(0, |file| self.bias(file, start, mapping.file_offset, end - start));
-            if let Some(file) = mapping.file {
-                let n = *placed.entry((file, bias)).or_insert(modules.len());
-                match modules.get_mut(n) {
-                    Some(module) => module.end = end,
-                    None => modules.push(PlacedModule { file, bias, start, end }),
-                }
-            }
-            Mapping { start, end, executable: true, module: mapping.file.map(|file| ModuleId(file.0)), bias }
+        let mapping = |&SpaceMapping { start, end, file, file_offset, .. }: &SpaceMapping| {
+            let bias = file.map_or(0, |_| start.wrapping_sub(file_offset));
+            Mapping { start, end, executable: true, module: file.map(|file| ModuleId(file.0)), bias }
         };
         let mappings = content.iter().map(mapping).collect();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +142,7 @@ impl<'a> Spaces<'a> {
                 Some(pieces) if !pieces.is_empty() => space.with_compiled(pieces),
                 _ => space,
             },
-            modules,
+            placed: OnceLock::new(),
             compiled_by,
             jit_codes: Arc::clone(self.timeline.jit_codes()),
         }
@@ -143,12 +151,5 @@ impl<'a> Spaces<'a> {
     fn compiled(&self, pid: u32) -> Arc<[Mapping]> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(compiled.entry(pid).or_insert_with(|| self.modules.compiled_by(pid)))
-    }
-
-    /// AVMA − SVMA. For a file that is missing or does not fit the mapping, AVMA − file offset, so that an address can
-    /// at least be shown as an offset in the file.
-    fn bias(&self, file: FileIx, start: u64, file_offset: u64, len: u64) -> u64 {
-        let known = self.modules.image(file).ok().and_then(|image| image.bias(start, file_offset, len));
-        known.unwrap_or(start.wrapping_sub(file_offset))
     }
 }

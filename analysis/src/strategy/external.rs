@@ -43,7 +43,8 @@ impl ExternalUnwinders {
         let Some(values) = regs.own().first_chunk() else {
             return out.stop = StopReason::Truncated(TruncatedReason::Budget);
         };
-        let refs: Vec<ModuleRef<'_>> = item.space.modules.iter().map(|module| module_ref(modules, module)).collect();
+        let refs: Vec<ModuleRef<'_>> =
+            item.space.modules(modules).iter().map(|module| module_ref(modules, module)).collect();
         let Copied { current, interrupted } = copied(sample, holes, usize::MAX);
         let request = Request {
             modules: &refs,

@@ -60,7 +60,8 @@ pub(super) fn find_code<'m, M: Modules + ?Sized>(
             _ => BAD_CFI,
         });
     }
-    Ok(Code { id, module, bias: mapping.bias, svma: lookup.wrapping_sub(mapping.bias) & arch.spec().address_mask })
+    let bias = modules.bias(mapping);
+    Ok(Code { id, module, bias, svma: lookup.wrapping_sub(bias) & arch.spec().address_mask })
 }
 
 impl<'m> Code<'m> {

@@ -99,5 +99,5 @@ fn is_in_entry<M: Modules + ?Sized>(modules: &M, space: &Space, return_address: 
     let lookup = return_address.wrapping_sub(1);
     let Some(mapping) = space.find(lookup) else { return false };
     let module = mapping.module.and_then(|id| modules.module(id).ok());
-    module.is_some_and(|module| module.is_entry_code(lookup.wrapping_sub(mapping.bias)))
+    module.is_some_and(|module| module.is_entry_code(lookup.wrapping_sub(modules.bias(mapping))))
 }

@@ -175,7 +175,9 @@ pub(super) fn has_call_before<M: Modules + ?Sized>(
     let lookup = address.wrapping_sub(1);
     let Some(mapping) = space.find(lookup).filter(|mapping| mapping.executable) else { return Some(false) };
     let mut before = [0; ROOT_CODE_BYTES];
-    let start = address.wrapping_sub(mapping.bias).wrapping_sub(ROOT_CODE_BYTES as u64) & spec.address_mask;
-    let is_read = mapping.module.is_some_and(|id| modules.code(id, start, &mut before));
+    let is_read = mapping.module.is_some_and(|id| {
+        let svma = address.wrapping_sub(modules.bias(mapping)).wrapping_sub(ROOT_CODE_BYTES as u64);
+        modules.code(id, svma & spec.address_mask, &mut before)
+    });
     is_read.then(|| (spec.ends_with_call)(&before))
 }

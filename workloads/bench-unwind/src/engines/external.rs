@@ -61,5 +61,5 @@ fn module_refs<'a>(modules: &'a ModuleTable<'_>, space: &PlacedSpace) -> Vec<Mod
         let (start, end) = avmas.unwrap_or((placed.start, placed.end));
         ModuleRef { file, start, end, bias: placed.bias }
     };
-    space.modules.iter().map(module_ref).collect()
+    space.modules(modules).iter().map(module_ref).collect()
 }

@@ -50,7 +50,7 @@ impl<'a> Framehop<'a> {
             return;
         }
         let mut unwinder = UnwinderX86_64::new();
-        for placed in &one.space.modules {
+        for placed in one.space.modules(&self.modules) {
             let modules = &self.modules;
             let sections = self.sections.entry(placed.file).or_insert_with(|| {
                 let elf = modules.open(placed.file).ok()?;
