@@ -443,18 +443,20 @@ fn waits_are_stored() {
 /// the file is unchanged, and that the balance is exact over all recordings.
 #[test]
 fn settings_are_read_again() {
-    let agent = Agent::start("rate = 99", &[]);
+    // With rules, the recording would start again once they no longer fit into its table.
+    let rate = |rate: u32| format!("rate = {rate}\ncall-graph = \"fp\"");
+    let agent = Agent::start(&rate(99), &[]);
     agent.wait_for_samples(50.0);
-    agent.configure("rate = 100000");
+    agent.configure(&rate(100_000));
     agent.signal(Signal::SIGHUP);
     wait_until("the mistake is named", || agent.log().contains("rate: choose 1 to 999"));
     assert_eq!(agent.metric("fpprof_sampling_rate_hertz"), 99.0);
-    agent.configure("rate = 99");
+    agent.configure(&rate(99));
     agent.signal(Signal::SIGHUP);
     wait_until("it is read", || agent.log().contains("it is unchanged"));
     agent.wait_for_samples(50.0);
     assert_eq!(agent.metric("fpprof_not_sampled_seconds_total"), 0.0, "the recording goes on");
-    agent.configure("rate = 499");
+    agent.configure(&rate(499));
     agent.signal(Signal::SIGHUP);
     wait_until("the rate changes", || agent.metric("fpprof_sampling_rate_hertz") == 499.0);
     agent.wait_for_samples(200.0);
