@@ -1,8 +1,10 @@
 use super::{Candidate, ElfFile, FileModules, Image, Location, Missing, ModuleTable, Opened, Resolver, Segment};
 use crate::address_space::{FileIx, MappedFile, Timeline};
+use crate::fold::{Where, locate};
+use crate::replay::Spaces;
 use crate::test_support::{TestDir, executable, identity, mapped, meta, symbols};
 use fpprof_recording::model::{BuildId, CaptureMode, FileIdentity, ModuleBytes, Sideband};
-use fpprof_unwind::{Arch, ModuleId, Modules, TruncatedReason};
+use fpprof_unwind::{Arch, Frame, FrameFlags, FrameSource, ModuleId, Modules, TruncatedReason};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -264,6 +266,32 @@ fn modules_are_read_when_they_are_needed() {
     table.image(FileIx(0)).unwrap();
     assert_eq!(resolver.opened.lock().unwrap().len(), n_opened);
     assert_eq!(table.module(ModuleId(1)).err(), Some(TruncatedReason::ModuleUnavailable));
+}
+
+/// Check that the files of an address space are opened when a frame is in them, or when all are asked for; and that a debug
+/// file that is nowhere is looked for once.
+#[test]
+fn mapped_files_are_opened_for_frames() {
+    let dir = TestDir::new();
+    let [path, other] = ["program", "other"].map(|name| dir.compile(name, "a.c", SOURCE, &[]));
+    let mapping = |at, path: &Path| Sideband::Mmap(executable(1, at, 0x1000, 0x1000, path, identity(path, true)));
+    let timeline = Timeline::new([mapping(0x10_0000, &path), mapping(0x20_0000, &other)]);
+    let resolver = Watched::default();
+    let opened = || resolver.opened.lock().unwrap().clone();
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
+    let space = Spaces::new(&timeline, &table).get(timeline.place(1, 1, u64::MAX).space);
+    assert_eq!(opened(), [""; 0].map(PathBuf::from));
+    let flags = FrameFlags { is_instruction: true, ..FrameFlags::default() };
+    let frame = Frame { address: 0x10_0010, cfa: 0, source: FrameSource::Registers, flags };
+    assert_eq!(locate(&frame, &space, &table, 0), Where::Module(FileIx(0), 0x1010));
+    assert_eq!(opened(), [path.as_path()]);
+    let placed = space.modules(&table).iter().map(|module| (module.file, module.bias, module.start));
+    let expected = [(FileIx(0), 0x0f_f000, 0x10_0000), (FileIx(1), 0x1f_f000, 0x20_0000)];
+    assert_eq!((placed.collect::<Vec<_>>().as_slice(), opened()), (&expected[..], vec![path, other]));
+    assert!(table.open_debug(FileIx(0)).is_none());
+    let n_opened = opened().len();
+    assert!(n_opened > 2 && table.open_debug(FileIx(0)).is_none());
+    assert_eq!(opened().len(), n_opened);
 }
 
 /// Check that a file that changes between verification and reading is refused.
