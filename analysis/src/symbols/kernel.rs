@@ -15,7 +15,7 @@ const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// The most bytes of `/proc/stat`, which grows with CPUs and interrupts.
 const MAX_PROC_BYTES: u64 = 16 << 20;
 /// Bytes of such a table read at once.
-const PIECE_BYTES: usize = 1 << 14;
+pub(super) const PIECE_BYTES: usize = 1 << 14;
 /// Upper limit of a symbol's extent: memory beyond it is not described by the table.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
