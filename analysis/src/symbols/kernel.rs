@@ -3,10 +3,10 @@
 use crate::modules::{ReadSeek, Resolver};
 use bstr::ByteSlice as _;
 use fpprof_recording::model::{KernelSymbol, Meta};
-use memchr::{memchr, memrchr};
+use memchr::memchr;
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -171,27 +171,17 @@ impl KernelSymbols {
 
 /// Calls `visit` with each piece of a table, whole lines, and the one after it.
 fn for_each_piece(table: impl Read, mut visit: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
-    let mut table = table.take(MAX_TABLE_BYTES);
-    let mut read = vec![0; PIECE_BYTES];
-    let (mut piece, mut next, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    let mut table = BufReader::with_capacity(PIECE_BYTES, table.take(MAX_TABLE_BYTES));
+    let (mut piece, mut next) = (Vec::new(), Vec::new());
     loop {
-        let n = table.read(&mut read)?;
-        let new = read.get(..n).unwrap_or(&[]);
-        // At the end, what is left is the last line.
-        let end = if n == 0 { Some(0) } else { memrchr(b'\n', new).map(|at| at.saturating_add(1)) };
-        let (new, begun) = new.split_at_checked(end.unwrap_or(0)).unwrap_or((new, &[]));
-        if end.is_some() {
-            next.append(&mut rest);
-            next.extend_from_slice(new);
-        }
-        rest.extend_from_slice(begun);
+        next.clear();
+        table.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut next)?;
+        io::BufRead::read_until(&mut table, b'\n', &mut next)?;
         visit(&piece, &next);
-        if n == 0 {
-            visit(&next, &[]);
+        if next.is_empty() {
             return Ok(());
         }
         std::mem::swap(&mut piece, &mut next);
-        next.clear();
     }
 }
 

@@ -370,9 +370,12 @@ fn large_tables_are_read_in_any_order() {
         assert!(has_same_names(&wanted), "{step}");
     }
     // A part may end between two symbols of an address.
-    let of_core = ..table.find('\t').unwrap();
-    for end in (PIECE_BYTES..table[of_core].len()).step_by(PIECE_BYTES) {
-        let next = table[..end].rfind('\n').unwrap() + 1;
+    let n_core = table.find('\t').unwrap();
+    let piece_end = |from: &usize| {
+        let end = from + PIECE_BYTES;
+        Some(end + table.get(end..n_core)?.find('\n')? + 1)
+    };
+    for next in std::iter::successors(Some(0), piece_end).skip(1) {
         let address = u64::from_str_radix(&table[next..next + 16], 16).unwrap();
         assert!([1, 64].iter().all(|more| has_same_names(&[address + more])), "{address:#x}");
     }
