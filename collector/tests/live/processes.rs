@@ -178,12 +178,15 @@ fn whole_system() {
         let request = Request { exclude_self, exclude_children, kernel_stacks: true, ..Request::new(Target::System) };
         let enough = cpu_time(child.id()) + Duration::from_millis(100);
         let taken = take_until(&request, |_| {
+            looks += 1;
+            if cpu_time(child.id()) >= enough {
+                return looks > n_processes;
+            }
             // Work to be sampled in this process.
             for _ in 0..20_000_000 {
                 busy = std::hint::black_box(busy + 1);
             }
-            looks += 1;
-            looks > n_processes && cpu_time(child.id()) >= enough
+            false
         });
         let own = taken.samples.iter().filter(|sample| sample.pid == std::process::id()).count();
         assert_eq!(own == 0, exclude_self, "{own} samples of this process");
