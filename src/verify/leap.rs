@@ -25,7 +25,8 @@ impl Stepper {
         let Self { threads, maps, breakpoints, .. } = self;
         let Some(thread) = threads.get(&tid) else { return Ok(false) };
         let ip = thread.before.ip();
-        let can_run = thread.signal.is_none() && self.lifted.is_none();
+        // What comes after a system call that is repeated must not be emulated, nor signals be missed.
+        let can_run = thread.signal.is_none() && !thread.before.will_restart() && self.lifted.is_none();
         let is_code = |address| maps.find(address).is_some_and(super::maps::is_lasting_code);
         if !can_run || !breakpoints.follow(ip, is_code)? {
             return self.single_step(tid);

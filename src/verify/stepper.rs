@@ -270,14 +270,17 @@ impl Stepper {
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
         thread.write_back()?;
+        let will_restart = thread.before.will_restart();
+        let flow = if will_restart { Flow::Other } else { flow };
         thread.under_way = Some(UnderWay { flow, has_signal: signal.is_some(), is_running: false });
-        let has_breakpoint = self.lifted.is_none() && self.breakpoints.has(ip);
+        // A repeated system call comes before the instruction, and the next step begins at the instruction again.
+        let has_breakpoint = self.lifted.is_none() && !will_restart && self.breakpoints.has(ip);
         if has_breakpoint {
             self.breakpoints.remove(ip)?;
         }
         resume(tid, signal)?;
         // While its breakpoint is removed, no other thread may run, so this one is waited for even if it blocks.
-        let may_block = !has_breakpoint && (flow == Flow::Syscall || signal.is_some());
+        let may_block = !has_breakpoint && (flow == Flow::Syscall || signal.is_some() || will_restart);
         let goes_on = self.wait_for(tid, may_block)?;
         if has_breakpoint && self.lifted.is_none() {
             self.breakpoints.put_back(ip);
@@ -287,8 +290,9 @@ impl Stepper {
 
     /// Waits until a stepped thread has stopped; but not if that may take long and others can run.
     fn wait_for(&mut self, tid: Pid, may_block: bool) -> anyhow::Result<bool> {
-        let has_others = self.next_stopped().is_some();
         loop {
+            // Asked each time: one that returned from the kernel meanwhile may be what this one waits for.
+            let has_others = self.next_stopped().is_some();
             let came = match (may_block, has_others) {
                 (true, true) => self.wait(false)?,
                 (true, false) => self.wait_briefly()?,

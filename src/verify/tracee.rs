@@ -62,6 +62,17 @@ impl Registers {
         self.user.values.get(*BY_NUMBER.get(number)?).copied()
     }
 
+    /// Whether the thread has left a system call that the kernel is going to repeat, unless a signal handler comes first:
+    /// it moves the instruction pointer back to the call then, wherever that points.
+    ///
+    /// # Sources
+    /// `arch_do_signal_or_restart` in the kernel's `arch/x86/kernel/signal.c`; `include/linux/errno.h`.
+    pub(super) fn will_restart(&self) -> bool {
+        /// `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
+        const CODES: [i64; 4] = [-512, -513, -514, -516];
+        self.system_call.cast_signed() >= 0 && CODES.contains(&self.ax.cast_signed())
+    }
+
     /// Sets the instruction pointer and the stack pointer.
     pub(super) fn go(&mut self, ip: u64, sp: u64) {
         self.user.values[IP] = ip;
