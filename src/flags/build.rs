@@ -9,6 +9,7 @@ use crate::output::private_directory;
 use anyhow::Context as _;
 use fpprof_analysis::flags::Arm;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -33,19 +34,32 @@ struct Made {
     layouts: u32,
     copies: u32,
     layout: String,
+    /// Linker and assembler.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    binutils: String,
 }
 
 impl Made {
+    /// The inputs of a finished build. One by an fpprof version that did not record linker and assembler is assumed to
+    /// be by `binutils`.
+    fn read(dir: &Path, binutils: &str) -> Option<Self> {
+        let mut made: Self = Store::read(&dir.join(MADE))?;
+        if made.binutils.is_empty() {
+            binutils.clone_into(&mut made.binutils);
+        }
+        Some(made)
+    }
+
     /// Whether two builds have the same objects.
     fn compiles_as(&self, other: &Self) -> bool {
-        self.compile == other.compile && self.compiler == other.compiler
+        self.compile == other.compile && self.compiler == other.compiler && self.binutils == other.binutils
     }
 }
 
 /// Whether the objects of these files are complete and current, so that only linking remains.
 fn has_objects(dir: &Path, made: &Made, digest: &str) -> bool {
     let is_of_now = |files: Files| files.digest == digest;
-    Store::read::<Made>(&dir.join(MADE)).is_some_and(|before| before.compiles_as(made))
+    Made::read(dir, &made.binutils).is_some_and(|before| before.compiles_as(made))
         && Store::read::<Files>(&dir.join(Files::FILE)).is_none_or(is_of_now)
 }
 
@@ -73,6 +87,8 @@ pub(super) struct Builder<'a> {
     pub(super) manifest: &'a Manifest,
     /// [`LLD`] or [`OBJECTS`].
     pub(super) layout: &'static str,
+    /// Linker and assembler, by which builds differ.
+    pub(super) binutils: &'a str,
 }
 
 /// The sources of a program.
@@ -106,11 +122,12 @@ impl Builder<'_> {
             layouts: self.manifest.layouts,
             copies: self.manifest.copies,
             layout: self.layout.to_owned(),
+            binutils: self.binutils.to_owned(),
         };
         let finished = dir.join(MADE);
         let (noted, digest) = (dir.join(Files::FILE), sources.digest.clone());
         // Builds by versions that recorded no files are kept; their digest is recorded from now on.
-        if Store::read::<Made>(&finished).is_some_and(|before| before == made) {
+        if Made::read(&dir, &made.binutils).is_some_and(|before| before == made) {
             match Store::read::<Files>(&noted) {
                 Some(files) if files.digest == digest => return Ok(false),
                 Some(_) => {}
@@ -164,11 +181,17 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Whether the first two layouts of an arm are the same bytes: what is reported is then not the variance of layouts.
-    pub(super) fn has_equal_layouts(&self, program: &str, arm: &Arm) -> bool {
+    /// The layout of each binary of an arm. Layouts that are the same bytes have the same number: that of the first.
+    pub(super) fn layouts(&self, program: &str, arm: &Arm) -> anyhow::Result<Vec<u32>> {
         let dir = self.store.arm_dir(program, &arm.flags, arm.again);
-        let read = |layout: u32| fs::read(dir.join(binary_name(layout.saturating_mul(self.manifest.copies)))).ok();
-        self.manifest.layouts > 1 && read(0).is_some_and(|first| read(1) == Some(first))
+        let (mut first_with, mut numbers) = (HashMap::new(), Vec::new());
+        for layout in 0..self.manifest.layouts {
+            let path = dir.join(binary_name(layout.saturating_mul(self.manifest.copies)));
+            let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+            let number = *first_with.entry((bytes.len(), fnv(&bytes))).or_insert(layout);
+            numbers.extend(std::iter::repeat_n(number, self.manifest.copies as usize));
+        }
+        Ok(numbers)
     }
 
     /// The link command with a flag set's linker flags inserted after `{layout}`.

@@ -39,7 +39,10 @@ pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
             results.push(fact.result.clone());
         }
         if results.len() == arms.len() {
-            programs.push(RawProgram { name: name.clone(), arms, results, times });
+            let unknown =
+                || vec![(0..plan.manifest.binaries()).map(|at| at / plan.manifest.copies).collect(); arms.len()];
+            let layouts = plan.layouts.get(name).cloned().unwrap_or_else(unknown);
+            programs.push(RawProgram { name: name.clone(), arms, results, layouts, times });
         }
     }
     // Both arms of an A/A comparison have the same name, so their messages are deduplicated.

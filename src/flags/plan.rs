@@ -17,6 +17,10 @@ pub(super) struct Plan {
     pub(super) flag_sets: Vec<FlagSet>,
     /// Programs that could be built under every flag set.
     pub(super) programs: Vec<String>,
+    /// By program: the layout of each binary of each arm. Missing in plans of fpprof versions that did not compare the
+    /// files.
+    #[serde(default)]
+    pub(super) layouts: BTreeMap<String, Vec<Vec<u32>>>,
     /// The identity of each timed program; empty in plans of fpprof versions that did not record it.
     #[serde(default)]
     pub(super) identities: BTreeMap<String, Identity>,

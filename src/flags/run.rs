@@ -13,19 +13,20 @@ use super::supervisor::Supervisor;
 use super::{instructions, recordings};
 use crate::output::print_message;
 use anyhow::Context as _;
-use fpprof_analysis::flags::{Arm, ArmResult, FlagSet};
+use fpprof_analysis::flags::{Arm, ArmResult, FlagSet, FlagsEnvironment};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Runs everything that is not finished yet; returns the errors of programs, which keep their partial results.
 pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<Vec<String>> {
+    let environment = environment(store)?;
     let earlier: Option<Plan> = Store::read(&store.path("manifest.json"));
     let mut plan = plan(manifest_path, manifest, store);
     plan.missing.iter().for_each(|what| print_message(&format!("flags: not available: {what}")));
     anyhow::ensure!(!plan.flag_sets.is_empty(), "no compiler of the manifest is installed");
     let layout = if plan.layout == LLD { LLD } else { OBJECTS };
-    let builder = Builder { store, manifest, layout };
+    let builder = Builder { store, manifest, layout, binutils: &environment.binutils };
     build(&builder, &mut plan)?;
     for program in manifest.program.iter().filter(|program| plan.programs.contains(&program.name)) {
         let identity = plan.identity(store, program, earlier.as_ref())?;
@@ -33,13 +34,31 @@ pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> a
     }
     Store::write(&store.path("manifest.json"), &plan)?;
     anyhow::ensure!(!plan.programs.is_empty(), "no program could be built");
-    let environment = store.path("environment.json");
-    if !environment.exists() {
-        Store::write(&environment, &look())?;
-    }
     let mut supervisor = Supervisor::start(Duration::from_secs(manifest.limit_s.into()))?;
     facts(store, &plan, &mut supervisor)?;
     times(store, &plan, &mut supervisor)
+}
+
+/// Describes this machine, and checks that earlier results in the directory are of it.
+fn environment(store: &Store) -> anyhow::Result<FlagsEnvironment> {
+    let path = store.path("environment.json");
+    let now = look();
+    let Some(begun) = Store::read::<FlagsEnvironment>(&path) else {
+        Store::write(&path, &now)?;
+        return Ok(now);
+    };
+    let machine = |of: &FlagsEnvironment| format!("{}, Linux {}, {}", of.cpu, of.kernel, of.distribution);
+    anyhow::ensure!(
+        machine(&begun) == machine(&now),
+        "the results in {} are of another machine ({}); this is {}: use another directory with -o",
+        store.path("").display(),
+        machine(&begun),
+        machine(&now)
+    );
+    // With another linker or assembler everything is built and timed again.
+    let environment = FlagsEnvironment { binutils: now.binutils, ..begun };
+    Store::write(&path, &environment)?;
+    Ok(environment)
 }
 
 fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
@@ -50,7 +69,7 @@ fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
             missing.push(format!("compiler {}: no {}", flags.compiler, flags.name));
             continue;
         };
-        match prepare(store, &manifest.here, flags) {
+        match prepare(store, &manifest.here, flags, &version) {
             Ok(()) => flag_sets.push(flag_set(flags, version)),
             Err(error) => missing.push(format!("flags {}: {error:#}", flags.name)),
         }
@@ -80,6 +99,7 @@ fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
         manifest: manifest.clone(),
         flag_sets,
         programs: Vec::new(),
+        layouts: BTreeMap::new(),
         identities: BTreeMap::new(),
         missing,
         layout,
@@ -133,14 +153,19 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
         match built {
             Ok(_) => {
                 plan.programs.push(program.name.clone());
-                let equal = arms.iter().find(|arm| builder.has_equal_layouts(&program.name, arm));
-                plan.missing.extend(equal.map(|arm| {
+                let layouts: Vec<Vec<u32>> =
+                    arms.iter().map(|arm| builder.layouts(&program.name, arm)).collect::<anyhow::Result<_>>()?;
+                let n_different = |layouts: &Vec<u32>| layouts.iter().collect::<HashSet<_>>().len();
+                let n = manifest.layouts as usize;
+                let equal = arms.iter().zip(layouts.iter().map(n_different)).find(|(_, n_different)| *n_different < n);
+                plan.missing.extend(equal.map(|(arm, n_different)| {
                     format!(
-                        "program {}: its layouts under {} are the same file, so that its intervals show the noise of runs, not of \
-                         layouts: use `{{layout}}` in `link` and install lld, or compile more than one object",
+                        "program {}: layouts under {} that differ: {n_different} of {n}; equal ones count as one: use \
+                         `{{layout}}` in `link` and install lld, or compile more than one object",
                         program.name, arm.flags
                     )
                 }));
+                plan.layouts.insert(program.name.clone(), layouts);
             }
             Err(error) => {
                 print_message(&format!("flags: skipping {}, which does not build: {error:#}", program.name));

@@ -41,12 +41,12 @@ pub(super) fn prepared(store: &Store, flags: &Flags) -> PathBuf {
     store.path("prepared").join(&flags.name).join(RESULT)
 }
 
-/// Runs a flag set's `prepare` commands.
-pub(super) fn prepare(store: &Store, here: &Path, flags: &Flags) -> anyhow::Result<()> {
+/// Runs a flag set's `prepare` commands, once for each version of its compiler.
+pub(super) fn prepare(store: &Store, here: &Path, flags: &Flags, version: &str) -> anyhow::Result<()> {
     let Some(commands) = &flags.prepare else { return Ok(()) };
     // If a file that the commands use was edited, they run again.
     let digest = files_of_commands(here, commands)?;
-    let commands = format!("{}\n# of files {digest}", flags.fill(commands, here));
+    let commands = format!("{}\n# of files {digest}, by {version}", flags.fill(commands, here));
     let dir = store.path("prepared").join(&flags.name);
     if !is_done(&dir, &commands) {
         print_message(&format!(

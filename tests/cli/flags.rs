@@ -2,7 +2,7 @@
 
 use crate::support::{Ran, fpprof, ran};
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -60,6 +60,12 @@ fn flags(manifest: &Path, out: &Path) -> Command {
     let mut command = fpprof();
     command.args(["flags", "run"]).arg(manifest).arg("-o").arg(out);
     command
+}
+
+/// Writes a program of these shell commands.
+fn program(path: &Path, commands: &str) {
+    fs::write(path, format!("#!/bin/sh\n{commands}\n")).expect("writing a program");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("making it a program");
 }
 
 fn evaluation(out: &Path) -> serde_json::Value {
@@ -124,7 +130,57 @@ fn more_layouts_are_only_linked() {
     assert_eq!((&fib["rounds"], &fib["effect"]["Ok"]["n"]), (&2.into(), &5.into()), "{fib}");
 }
 
-/// Check that what a flag set prepares is made once and linked, and that a flag set whose preparation fails is reported
+/// Check that layouts that are the same file count as one, which is reported: a program of one object whose functions stay
+/// in their order has no others.
+#[test]
+fn equal_layouts_count_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = manifest(dir.path(), 2, "");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let unshuffled = "under = [\"gcc\"]\nlink = \"{cc} {objects} -o {exe}\"\n";
+    let (first, second) = text.split_once("under = [\"gcc\"]\n").unwrap();
+    let second = second.replace("link = \"{cc} {layout} {objects} -o {exe}\"\n", "");
+    fs::write(&manifest, format!("{first}{unshuffled}{second}")).unwrap();
+    let out = dir.path().join("out");
+    let run = ran(&mut flags(&manifest, &out));
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let words = "program script: layouts under gcc that differ: 1 of 2; equal ones count as one";
+    assert!(run.stdout.replace("\n            ", " ").contains(words), "{}", run.stdout);
+    let programs = evaluation(&out)["results"][0]["programs"].clone();
+    assert_eq!(programs[0]["effect"]["Ok"]["n"], 2, "{programs}");
+    assert_eq!(programs[1]["effect"]["Err"], "fewer than two different layouts", "{programs}");
+}
+
+/// Check that results of two machines are not mixed, and that another linker or assembler makes new builds and rounds.
+#[test]
+fn other_machines_and_linkers_are_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (manifest, out) = (benchmarks(dir.path(), "", &[("fib", "{exe} 10")]), dir.path().join("out"));
+    let environment = out.join("environment.json");
+    let lines = || fs::read_to_string(out.join("rounds.jsonl")).unwrap().lines().count();
+    assert_eq!((ran(&mut flags(&manifest, &out)).status, lines()), (0, 2));
+    let bin = dir.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    program(&bin.join("as"), "[ \"$1\" = --version ] && echo another assembler || exec /usr/bin/as \"$@\"");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    for _ in 0..2 {
+        let again = ran(flags(&manifest, &out).env("PATH", &path));
+        assert_eq!((again.status, lines()), (0, 4), "{}", again.stderr);
+        assert!(again.stdout.contains("another assembler"), "{}", again.stdout);
+    }
+    let mut other: serde_json::Value = serde_json::from_slice(&fs::read(&environment).unwrap()).unwrap();
+    other["kernel"] = "1.2.3".into();
+    fs::write(&environment, other.to_string()).unwrap();
+    let refused = ran(flags(&manifest, &out).env("PATH", &path));
+    assert_eq!(refused.status, 1, "{}", refused.stdout);
+    assert!(
+        refused.stderr.contains("of another machine (") && refused.stderr.contains("Linux 1.2.3"),
+        "{}",
+        refused.stderr
+    );
+}
+
+/// Check that what a flag set prepares is made once for each version of its compiler and linked, and that a flag set whose preparation fails is reported
 /// and left out.
 #[test]
 fn libraries_are_prepared_once() {
@@ -139,7 +195,14 @@ fn libraries_are_prepared_once() {
     );
     let failing = "name = \"gcc-fp\"\nprepare = \"echo an error of ours; exit 3\"\n";
     let text = fs::read_to_string(&manifest).unwrap();
+    let compiler = dir.path().join("cc");
+    let set_version = |version: u32| {
+        program(&compiler, &format!("[ \"$1\" = --version ] && echo {version} || exec gcc \"$@\""));
+    };
+    set_version(1);
+    let ours = format!("compiler = \"{}\"", compiler.display());
     let text = text.replacen("name = \"gcc\"\n", &prepared, 1).replacen("name = \"gcc-fp\"\n", failing, 1);
+    let text = text.replacen("compiler = \"gcc\"", &ours, 1);
     fs::write(&manifest, text).unwrap();
     for _ in 0..2 {
         let run = ran(&mut flags(&manifest, &out));
@@ -152,6 +215,9 @@ fn libraries_are_prepared_once() {
     fs::write(dir.path().join("scale.c"), "int scale, another;").unwrap();
     assert_eq!(ran(&mut flags(&manifest, &out)).status, 0);
     assert_eq!(fs::read_to_string(&made).unwrap(), "made\nmade\n", "of an edited source");
+    set_version(2);
+    assert_eq!(ran(&mut flags(&manifest, &out)).status, 0);
+    assert_eq!(fs::read_to_string(&made).unwrap(), "made\nmade\nmade\n", "by another version of the compiler");
     let report = evaluation(&out);
     let sets: Vec<&str> =
         report["flag_sets"].as_array().unwrap().iter().filter_map(|set| set["name"].as_str()).collect();

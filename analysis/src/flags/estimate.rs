@@ -3,6 +3,7 @@
 use crate::statistics::{CONFIDENCE, Interval, POWER};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of values trimmed from each end before averaging over rounds.
 ///
@@ -55,8 +56,8 @@ impl Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoEstimate {
-    /// Fewer than two layouts on a side, so that the variance between layouts cannot be estimated.
-    #[error("fewer than two layouts")]
+    /// Fewer than two different layouts on a side, so that the variance between layouts cannot be estimated.
+    #[error("fewer than two different layouts")]
     FewLayouts,
     /// A time is zero, negative or no number.
     #[error("a time that is not above zero")]
@@ -66,21 +67,20 @@ pub enum NoEstimate {
     NoRound,
 }
 
-/// Compares two sets of binaries. `times[round][binary]` are seconds: the first `n_baseline` of each round are the
-/// baseline's, and the `copies` of a layout are adjacent.
+/// Compares two sets of binaries, given by the layout of each binary: those with the same number are copies.
+/// `times[round][binary]` are seconds, of the baseline's binaries first.
 ///
 /// # Errors
 /// [`NoEstimate`].
 ///
 /// # Sources
 /// Module documentation: trimmed means over rounds, Welch's interval over layouts.
-pub fn effect(times: &[Vec<f64>], n_baseline: usize, copies: usize) -> Result<Effect, NoEstimate> {
-    let copies = copies.max(1);
-    let n_binaries = times.first().map_or(0, Vec::len);
-    if n_binaries == 0 || times.iter().any(|round| round.len() != n_binaries) {
+pub fn effect(times: &[Vec<f64>], baseline: &[u32], treated: &[u32]) -> Result<Effect, NoEstimate> {
+    let n_binaries = baseline.len().saturating_add(treated.len());
+    if times.is_empty() || times.iter().any(|round| round.len() != n_binaries) {
         return Err(NoEstimate::NoRound);
     }
-    if n_baseline / copies < 2 || n_binaries.saturating_sub(n_baseline) / copies < 2 {
+    if [baseline, treated].iter().any(|side| side.iter().collect::<BTreeSet<_>>().len() < 2) {
         return Err(NoEstimate::FewLayouts);
     }
     if times.iter().flatten().any(|time| !time.is_finite() || *time <= 0.0) {
@@ -95,9 +95,17 @@ pub fn effect(times: &[Vec<f64>], n_baseline: usize, copies: usize) -> Result<Ef
         }
     }
     let centres: Vec<f64> = by_binary.iter().map(|values| trimmed_mean(values)).collect();
-    let (baseline, treated) = centres.split_at(n_baseline);
-    let layouts = |binaries: &[f64]| -> Vec<f64> { binaries.chunks(copies).map(mean).collect() };
-    Ok(welch(&layouts(baseline), &layouts(treated)))
+    let (of_baseline, of_treated) = centres.split_at(baseline.len());
+    Ok(welch(&by_layout(of_baseline, baseline), &by_layout(of_treated, treated)))
+}
+
+/// The mean over the copies of each layout.
+fn by_layout(values: &[f64], layouts: &[u32]) -> Vec<f64> {
+    let mut copies: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for (value, layout) in values.iter().zip(layouts) {
+        copies.entry(*layout).or_default().push(*value);
+    }
+    copies.values().map(|copies| mean(copies)).collect()
 }
 
 fn welch(baseline: &[f64], treated: &[f64]) -> Effect {

@@ -13,11 +13,7 @@ pub fn evaluate(raw: &Raw) -> Evaluation {
         let arm = Arm { flags: flags.name.clone(), again: is_baseline };
         let mut result = FlagSetResult {
             against: flags.against.clone(),
-            programs: raw
-                .programs
-                .iter()
-                .filter_map(|program| compare(program, &arm, &flags.against, raw.method.copies))
-                .collect(),
+            programs: raw.programs.iter().filter_map(|program| compare(program, &arm, &flags.against)).collect(),
             mean: None,
             verdict: None,
             arm,
@@ -42,20 +38,19 @@ pub fn evaluate(raw: &Raw) -> Evaluation {
     }
 }
 
-fn compare(program: &RawProgram, arm: &Arm, against: &str, copies: u32) -> Option<ProgramResult> {
+fn compare(program: &RawProgram, arm: &Arm, against: &str) -> Option<ProgramResult> {
     let index_of = |wanted: &Arm| program.arms.iter().position(|arm| arm == wanted);
     let baseline = index_of(&Arm { flags: against.to_owned(), again: false })?;
     let treated = index_of(arm)?;
     let mut times = Vec::new();
-    let mut n_baseline = 0;
     for round in &program.times {
         let (Some(before), Some(after)) = (round.cpu_s.get(baseline), round.cpu_s.get(treated)) else { continue };
-        n_baseline = before.len();
         times.push(before.iter().chain(after).copied().collect::<Vec<f64>>());
     }
     Some(ProgramResult {
         name: program.name.clone(),
-        effect: effect(&times, n_baseline, copies as usize).map_err(|unfit| unfit.to_string()),
+        effect: effect(&times, program.layouts.get(baseline)?, program.layouts.get(treated)?)
+            .map_err(|unfit| unfit.to_string()),
         p_holm: None,
         rounds: u32::try_from(times.len()).unwrap_or(u32::MAX),
         treated: program.results.get(treated)?.clone(),

@@ -9,7 +9,7 @@
 //! Binaries of one program built with the same flags differ in time, reproducibly, by more than repeated runs of one of
 //! them: mainly by where the linker placed its functions, less by where the kernel placed a copy of it. So link layouts
 //! are the unit of replication, and intervals are over them. Copies of a layout are averaged first: they are not
-//! independent replicates, since they share the effect of the layout.
+//! independent replicates, since they share the effect of the layout. Layouts that are the same file are copies, too.
 //!
 //! ```text
 //! ln t(round, binary) = round + flags + layout(flags) + copy(layout) + error

@@ -145,6 +145,8 @@ pub struct RawProgram {
     pub arms: Vec<Arm>,
     /// The properties of each arm.
     pub results: Vec<ArmResult>,
+    /// The layout of each binary of each arm, in the order of the times: binaries with the same number are the same bytes.
+    pub layouts: Vec<Vec<u32>>,
     /// Rounds, in order.
     pub times: Vec<Times>,
 }
@@ -188,7 +190,7 @@ pub struct FlagsMethod {
     pub seed: u64,
     /// Rounds requested.
     pub rounds: u32,
-    /// Link layouts per flag set.
+    /// Link layouts per flag set; some of a program may be the same file.
     pub layouts: u32,
     /// Identical copies of each layout.
     pub copies: u32,

@@ -7,6 +7,9 @@ use super::{
 use super::{FlagsVerdict, NoEstimate, change, effect, evaluate, holm, over_programs};
 use std::collections::BTreeMap;
 
+/// The layouts of eight binaries that all differ.
+const EACH: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
 /// Deterministic pseudo-random normal deviates, to simulate the noise of a machine.
 struct Noise(u64);
 
@@ -50,7 +53,7 @@ fn planted_slow_down_is_found() {
     let mut noise = Noise(1);
     let mut held = 0;
     for _ in 0..100 {
-        let got = effect(&times(&mut noise, 60, 8, 0.03), 8, 1).unwrap();
+        let got = effect(&times(&mut noise, 60, 8, 0.03), &EACH[..8], &EACH[..8]).unwrap();
         assert!(got.differs() && got.log_ratio > 0.0, "{got:?}");
         held += u32::from(got.interval.low <= 0.03_f64.ln_1p() && 0.03_f64.ln_1p() <= got.interval.high);
     }
@@ -62,7 +65,8 @@ fn planted_slow_down_is_found() {
 #[test]
 fn equal_flags_differ_in_the_nominal_share() {
     let mut noise = Noise(7);
-    let n_false = (0..400).filter(|_| effect(&times(&mut noise, 30, 6, 0.0), 6, 1).unwrap().differs()).count();
+    let n_false =
+        (0..400).filter(|_| effect(&times(&mut noise, 30, 6, 0.0), &EACH[..6], &EACH[..6]).unwrap().differs()).count();
     // 20 of 400 on average; more than 34 has a chance of 0.1 % (binomial).
     assert!(n_false <= 34, "{n_false} of 400 A/A comparisons differ");
     assert!(n_false >= 5, "{n_false} of 400: the intervals are too wide to be 95 % ones");
@@ -75,19 +79,20 @@ fn copies_of_a_layout_count_once() {
     let twice = |times: Vec<Vec<f64>>| -> Vec<Vec<f64>> {
         times.into_iter().map(|round| round.into_iter().flat_map(|time| [time; 2]).collect()).collect()
     };
+    const TWICE: [u32; 8] = [0, 0, 1, 1, 2, 2, 3, 3];
     let mut noise = Noise(3);
     let mut n_false = [0, 0];
     for _ in 0..400 {
         let times = times(&mut noise, 30, 4, 0.0);
-        let (layouts, copies) = (effect(&times, 4, 1).unwrap(), effect(&twice(times.clone()), 8, 2).unwrap());
+        let layouts = effect(&times, &EACH[..4], &EACH[..4]).unwrap();
+        let copies = effect(&twice(times.clone()), &TWICE, &TWICE).unwrap();
         assert!((layouts.log_ratio - copies.log_ratio).abs() < 1e-12 && (layouts.p - copies.p).abs() < 1e-9);
         assert_eq!((copies.n_baseline, copies.n), (4, 4));
         n_false[0] += u32::from(copies.differs());
-        n_false[1] += u32::from(effect(&twice(times), 8, 1).unwrap().differs());
+        n_false[1] += u32::from(effect(&twice(times), &EACH[..8], &EACH[..8]).unwrap().differs());
     }
     assert!(n_false[0] <= 34, "{n_false:?} of 400 A/A comparisons differ");
     assert!(n_false[1] > 40, "{n_false:?}: as if copies were layouts, they would differ too often");
-    assert_eq!(effect(&[vec![1.0; 6]], 2, 2), Err(NoEstimate::FewLayouts));
 }
 
 /// Check that effect, interval and degrees of freedom agree with hand-computed ones.
@@ -95,7 +100,7 @@ fn copies_of_a_layout_count_once() {
 fn effect_is_the_one_worked_by_hand() {
     // One round; baseline ln t = 0, 2; treated 3, 5: means 1 and 4, s² = 2 each, s²/n = 1 each.
     let round = [0.0_f64, 2.0, 3.0, 5.0].map(f64::exp).to_vec();
-    let got = effect(&[round], 2, 1).unwrap();
+    let got = effect(&[round], &[0, 1], &[0, 1]).unwrap();
     assert!((got.log_ratio - 3.0).abs() < 1e-12 && (got.standard_error - 2.0_f64.sqrt()).abs() < 1e-12);
     // (1+1)² / (1²/1 + 1²/1) = 2; t(0.975, 2) = 4.3026527.
     assert!((got.freedom - 2.0).abs() < 1e-12);
@@ -110,17 +115,21 @@ fn outliers_do_not_move_an_effect() {
     let rounds = |wild: f64| -> Vec<Vec<f64>> {
         (0..20).map(|round| vec![1.0, 1.001, 1.01, if round % 10 == 0 { wild } else { 1.011 }]).collect()
     };
-    let (calm, wild) = (effect(&rounds(1.011), 2, 1).unwrap(), effect(&rounds(9.0), 2, 1).unwrap());
+    let of = |wild| effect(&rounds(wild), &[0, 1], &[0, 1]).unwrap();
+    let (calm, wild) = (of(1.011), of(9.0));
     assert!((calm.log_ratio - wild.log_ratio).abs() < 1e-9);
 }
 
 /// Check that times that cannot be compared are refused.
 #[test]
 fn unfit_times_are_refused() {
-    assert_eq!(effect(&[], 2, 1), Err(NoEstimate::NoRound));
-    assert_eq!(effect(&[vec![1.0; 4], vec![1.0; 3]], 2, 1), Err(NoEstimate::NoRound));
-    assert_eq!(effect(&[vec![1.0; 3]], 2, 1), Err(NoEstimate::FewLayouts));
-    assert_eq!(effect(&[vec![1.0, 1.0, 0.0, 1.0]], 2, 1), Err(NoEstimate::NotPositive));
+    assert_eq!(effect(&[], &[0, 1], &[0, 1]), Err(NoEstimate::NoRound));
+    assert_eq!(effect(&[vec![1.0; 4], vec![1.0; 3]], &[0, 1], &[0, 1]), Err(NoEstimate::NoRound));
+    for (baseline, treated) in [(&[0, 1][..], &[0][..]), (&[0, 1], &[0, 0]), (&[1, 1], &[0, 1]), (&[], &[0, 1])] {
+        let times = vec![1.0; baseline.len() + treated.len()];
+        assert_eq!(effect(&[times], baseline, treated), Err(NoEstimate::FewLayouts));
+    }
+    assert_eq!(effect(&[vec![1.0, 1.0, 0.0, 1.0]], &[0, 1], &[0, 1]), Err(NoEstimate::NotPositive));
     assert_eq!(over_programs(&[0.1]), None);
 }
 
@@ -157,6 +166,7 @@ fn raw<const N: usize>(slower: [f64; N], complete: u64) -> Raw {
                 Arm { flags: "fp".to_owned(), again: false },
             ],
             results: vec![arm(0), arm(0), arm(complete)],
+            layouts: vec![EACH.to_vec(); 3],
             times: both.into_iter().zip(again).enumerate().map(split).collect(),
         }
     };

@@ -36,6 +36,7 @@ fn raw() -> Raw {
             Arm { flags: "fp".to_owned(), again: false },
         ],
         results: vec![arm(1000, 0), arm(1000, 0), arm(1034, 990)],
+        layouts: vec![vec![0, 1, 2]; 3],
         times: (0..10)
             .map(|round| Times {
                 round,

@@ -164,6 +164,7 @@ pub(crate) fn evaluation(name: &str) -> Evaluation {
         name: own(),
         arms: vec![arm(&base, false), arm(&base, true), arm(&fp, false)],
         results: vec![result(1000, 0), result(1000, 0), result(1034, 990)],
+        layouts: vec![vec![0, 1, 2]; 3],
         times: (0..10)
             .map(|round| Times {
                 round,
