@@ -38,7 +38,7 @@ fn side(label: &str, side: &Side) -> Paragraph {
     let mut line = Paragraph::new(label, INDENT);
     line.part(Tone::Strong, shown(&side.label))
         .part(Tone::Plain, format!("· {}", shown(&side.strategy)))
-        .part(Tone::Plain, format!("· {} samples", count(side.samples)))
+        .part(Tone::Plain, format!("· {} sample{}", count(side.samples), plural(side.samples)))
         .part(Tone::Plain, format!("· {} of the stacks complete", share(side.complete, side.stacks())));
     if side.no_stack > 0 {
         let (n, s) = (count(side.no_stack), plural(side.no_stack));

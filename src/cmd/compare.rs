@@ -8,6 +8,7 @@ use crate::exit::{DONE, FAILED, Usage};
 use crate::output::private_directory;
 use crate::values;
 use anyhow::Context as _;
+use fpprof_analysis::experiment::Run;
 use fpprof_collector::StopFlag;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Runs the subcommand; fails if a run failed.
+/// Runs the subcommand; fails if a run failed, or has no metric although one was asked for.
 ///
 /// # Errors
 /// If the directory cannot be created, no mode can be run, or the report cannot be written.
@@ -87,7 +88,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if !args.keep {
         fs::remove_dir_all(args.output.join("recordings")).context("removing the directory of recordings")?;
     }
-    let all_ran = experiment.rows.iter().all(|row| row.runs.len() >= args.repeat as usize);
+    let counts = |run: &&Run| args.metric.is_none() || run.metric.value().is_some();
+    let all_ran = experiment.rows.iter().all(|row| row.runs.iter().filter(counts).count() >= args.repeat as usize);
     Ok(if all_ran && stop.signal().is_none() { DONE } else { FAILED })
 }
 

@@ -8,7 +8,7 @@ use super::{environment, order};
 use crate::output::print_message;
 use crate::values;
 use fpprof_analysis::experiment::{
-    BetterWhen, Experiment, ExperimentEnvironment, ExperimentMethod, ExperimentRow, Metric, Run, SCHEMA, Tool,
+    BetterWhen, Experiment, ExperimentEnvironment, ExperimentMethod, ExperimentRow, Measured, Metric, Run, SCHEMA, Tool,
 };
 use fpprof_collector::StopFlag;
 use fpprof_recording::model::{CaptureMode, Collector};
@@ -53,6 +53,9 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan, stop: &StopFlag) -> anyhow::R
         n_rounds = u32::try_from(ran.len() / modes.len()).unwrap_or(u32::MAX);
         let note = match done {
             Ok(Ran { run, recorded }) => {
+                if let (Measured::Missing(why), Some(_)) = (&run.metric, &config.metric) {
+                    note_once(format!("{mode}, round {}: no {}: {why}", repeat + 1, plan.metric_name), &mut notes);
+                }
                 runs.push(run);
                 let note = recorded.as_ref().and_then(|recorded| fallback(mode, recorded));
                 if let Some(recorded) = recorded {
@@ -66,10 +69,7 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan, stop: &StopFlag) -> anyhow::R
             }
             Err(error) => Some(format!("{mode}, round {}: failed: {error:#}", repeat + 1)),
         };
-        if let Some(note) = note.filter(|note| !notes.contains(note)) {
-            print_message(&note);
-            notes.push(note);
-        }
+        note.into_iter().for_each(|note| note_once(note, &mut notes));
     }
     anyhow::ensure!(runs.iter().any(|runs| !runs.is_empty()), "all runs failed; see {}", config.dir.display());
     let rows: Vec<ExperimentRow> = modes.iter().zip(runs).map(|(&mode, runs)| row(mode, runs)).collect();
@@ -87,6 +87,13 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan, stop: &StopFlag) -> anyhow::R
     };
     experiment.complete();
     Ok(experiment)
+}
+
+fn note_once(note: String, notes: &mut Vec<String>) {
+    if !notes.contains(&note) {
+        print_message(&note);
+        notes.push(note);
+    }
 }
 
 /// What fpprof did instead of what the mode says, as this user or kernel does not allow that.

@@ -34,32 +34,19 @@ struct Made {
     layouts: u32,
     copies: u32,
     layout: String,
-    /// Linker and assembler.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    binutils: String,
 }
 
 impl Made {
-    /// The inputs of a finished build. One by an fpprof version that did not record linker and assembler is assumed to
-    /// be by `binutils`.
-    fn read(dir: &Path, binutils: &str) -> Option<Self> {
-        let mut made: Self = Store::read(&dir.join(MADE))?;
-        if made.binutils.is_empty() {
-            binutils.clone_into(&mut made.binutils);
-        }
-        Some(made)
-    }
-
     /// Whether two builds have the same objects.
     fn compiles_as(&self, other: &Self) -> bool {
-        self.compile == other.compile && self.compiler == other.compiler && self.binutils == other.binutils
+        self.compile == other.compile && self.compiler == other.compiler
     }
 }
 
 /// Whether the objects of these files are complete and current, so that only linking remains.
 fn has_objects(dir: &Path, made: &Made, digest: &str) -> bool {
     let is_of_now = |files: Files| files.digest == digest;
-    Made::read(dir, &made.binutils).is_some_and(|before| before.compiles_as(made))
+    Store::read::<Made>(&dir.join(MADE)).is_some_and(|before| before.compiles_as(made))
         && Store::read::<Files>(&dir.join(Files::FILE)).is_none_or(is_of_now)
 }
 
@@ -87,8 +74,6 @@ pub(super) struct Builder<'a> {
     pub(super) manifest: &'a Manifest,
     /// [`LLD`] or [`OBJECTS`].
     pub(super) layout: &'static str,
-    /// Linker and assembler, by which builds differ.
-    pub(super) binutils: &'a str,
 }
 
 /// The sources of a program.
@@ -122,12 +107,11 @@ impl Builder<'_> {
             layouts: self.manifest.layouts,
             copies: self.manifest.copies,
             layout: self.layout.to_owned(),
-            binutils: self.binutils.to_owned(),
         };
         let finished = dir.join(MADE);
         let (noted, digest) = (dir.join(Files::FILE), sources.digest.clone());
         // Builds by versions that recorded no files are kept; their digest is recorded from now on.
-        if Made::read(&dir, &made.binutils).is_some_and(|before| before == made) {
+        if Store::read::<Made>(&finished).is_some_and(|before| before == made) {
             match Store::read::<Files>(&noted) {
                 Some(files) if files.digest == digest => return Ok(false),
                 Some(_) => {}

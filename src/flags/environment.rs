@@ -13,7 +13,8 @@ pub(super) fn look() -> FlagsEnvironment {
         let value = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
         value.trim_matches([' ', '\t', ':', '"']).to_owned()
     };
-    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    // However many of them this process may use.
+    let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     let linker = version("ld.lld").or_else(|| version("ld")).unwrap_or_default();
     FlagsEnvironment {
         cpu: format!("{cpus} × {}", field(&cpuinfo, "model name")),
@@ -27,7 +28,8 @@ pub(super) fn look() -> FlagsEnvironment {
 
 /// The first line of `PROGRAM --version`; `None` if it cannot be run.
 pub(super) fn version(program: &str) -> Option<String> {
-    let output = Command::new(program).arg("--version").output().ok()?;
+    // In English, since results by the same program are recognised by this.
+    let output = Command::new(program).arg("--version").env("LC_ALL", "C").env_remove("LANGUAGE").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_owned())
 }

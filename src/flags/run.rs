@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 /// Runs everything that is not finished yet; returns the errors of programs, which keep their partial results.
 pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<Vec<String>> {
-    let environment = environment(store)?;
+    describe(store)?;
     let earlier: Option<Plan> = Store::read(&store.path("manifest.json"));
     let mut plan = plan(manifest_path, manifest, store);
     plan.missing.iter().for_each(|what| print_message(&format!("flags: not available: {what}")));
     anyhow::ensure!(!plan.flag_sets.is_empty(), "no compiler of the manifest is installed");
     let layout = if plan.layout == LLD { LLD } else { OBJECTS };
-    let builder = Builder { store, manifest, layout, binutils: &environment.binutils };
+    let builder = Builder { store, manifest, layout };
     build(&builder, &mut plan)?;
     for program in manifest.program.iter().filter(|program| plan.programs.contains(&program.name)) {
         let identity = plan.identity(store, program, earlier.as_ref())?;
@@ -39,26 +39,28 @@ pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> a
     times(store, &plan, &mut supervisor)
 }
 
-/// Describes this machine, and checks that earlier results in the directory are of it.
-fn environment(store: &Store) -> anyhow::Result<FlagsEnvironment> {
+/// Describes this machine, unless earlier results in the directory are described.
+///
+/// # Errors
+/// If these are of another machine, system or linker.
+fn describe(store: &Store) -> anyhow::Result<()> {
     let path = store.path("environment.json");
     let now = look();
-    let Some(begun) = Store::read::<FlagsEnvironment>(&path) else {
-        Store::write(&path, &now)?;
-        return Ok(now);
+    let has_results = [Fact::FILE, rounds::FILE].iter().any(|name| store.path(name).exists());
+    let Some(begun) = Store::read::<FlagsEnvironment>(&path).filter(|_| has_results) else {
+        return Store::write(&path, &now);
     };
-    let machine = |of: &FlagsEnvironment| format!("{}, Linux {}, {}", of.cpu, of.kernel, of.distribution);
+    let words =
+        |of: &FlagsEnvironment| format!("{}; Linux {}; {}; {}", of.cpu, of.kernel, of.distribution, of.binutils);
     anyhow::ensure!(
-        machine(&begun) == machine(&now),
-        "the results in {} are of another machine ({}); this is {}: use another directory with -o",
+        words(&begun) == words(&now),
+        "the results in {} are of another machine, system, linker or assembler ({}) than there is here ({}): use another \
+         directory with -o",
         store.path("").display(),
-        machine(&begun),
-        machine(&now)
+        words(&begun),
+        words(&now)
     );
-    // With another linker or assembler everything is built and timed again.
-    let environment = FlagsEnvironment { binutils: now.binutils, ..begun };
-    Store::write(&path, &environment)?;
-    Ok(environment)
+    Ok(())
 }
 
 fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
@@ -137,34 +139,34 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
                 dirs: sources(builder.store, &manifest.here, program)?,
                 digest: files(manifest, program, &builder.store.path(""))?,
             };
-            let mut is_old = false;
+            let (mut is_old, mut layouts) = (false, Vec::new());
             for arm in &arms {
                 is_old |= build_arm(builder, plan, program, &sources, arm)?;
+                layouts.push(builder.layouts(&program.name, arm)?);
                 progress.step(&format!("{} {}", program.name, arm.flags));
             }
-            anyhow::Ok(is_old)
+            anyhow::Ok((is_old, layouts))
         })();
-        if let Ok(true) = built {
+        if let Ok((true, _)) = built {
             print_message(&format!(
                 "flags: {}: its builds do not list their files; assuming that they are unchanged",
                 program.name
             ));
         }
         match built {
-            Ok(_) => {
+            Ok((_, layouts)) => {
                 plan.programs.push(program.name.clone());
-                let layouts: Vec<Vec<u32>> =
-                    arms.iter().map(|arm| builder.layouts(&program.name, arm)).collect::<anyhow::Result<_>>()?;
-                let n_different = |layouts: &Vec<u32>| layouts.iter().collect::<HashSet<_>>().len();
                 let n = manifest.layouts as usize;
-                let equal = arms.iter().zip(layouts.iter().map(n_different)).find(|(_, n_different)| *n_different < n);
-                plan.missing.extend(equal.map(|(arm, n_different)| {
-                    format!(
+                let equal = arms.iter().zip(layouts.iter().map(|all| n_different(all))).find(|(_, of)| *of < n);
+                if let Some((arm, n_different)) = equal {
+                    let words = format!(
                         "program {}: layouts under {} that differ: {n_different} of {n}; equal ones count as one: use \
                          `{{layout}}` in `link` and install lld, or compile more than one object",
                         program.name, arm.flags
-                    )
-                }));
+                    );
+                    print_message(&format!("flags: {words}"));
+                    plan.missing.push(words);
+                }
                 plan.layouts.insert(program.name.clone(), layouts);
             }
             Err(error) => {
@@ -174,6 +176,11 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The number of different layouts among those of some binaries.
+fn n_different(layouts: &[u32]) -> usize {
+    layouts.iter().collect::<HashSet<_>>().len()
 }
 
 fn build_arm(
@@ -277,7 +284,12 @@ fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
 /// The rounds still to run, in order.
 fn rounds_left<'a>(store: &Store, plan: &'a Plan) -> anyhow::Result<Vec<(u32, &'a Program)>> {
     let manifest = &plan.manifest;
-    let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
+    // Times of fewer than two arms with different layouts could not be compared.
+    let can_be_compared = |program: &&Program| {
+        let layouts = plan.layouts.get(&program.name).into_iter().flatten();
+        plan.programs.contains(&program.name) && layouts.filter(|arm| n_different(arm) > 1).count() > 1
+    };
+    let programs: Vec<_> = manifest.program.iter().filter(can_be_compared).collect();
     let lines = store.lines::<Line>(rounds::FILE)?;
     let counts = |line: &&Line| programs.iter().any(|program| plan.counts(program, line));
     let done: HashSet<_> = lines.iter().filter(counts).map(|line| (line.program.as_str(), line.times.round)).collect();

@@ -46,8 +46,13 @@ pub(super) fn prepare(store: &Store, here: &Path, flags: &Flags, version: &str) 
     let Some(commands) = &flags.prepare else { return Ok(()) };
     // If a file that the commands use was edited, they run again.
     let digest = files_of_commands(here, commands)?;
-    let commands = format!("{}\n# of files {digest}, by {version}", flags.fill(commands, here));
+    let of_any = format!("{}\n# of files {digest}", flags.fill(commands, here));
+    let commands = format!("{of_any}, by {version}");
     let dir = store.path("prepared").join(&flags.name);
+    // Earlier versions of fpprof did not record the compiler.
+    if is_done(&dir, &of_any) {
+        return Ok(());
+    }
     if !is_done(&dir, &commands) {
         print_message(&format!(
             "flags: preparing {}; what is printed goes to {}",

@@ -2,9 +2,10 @@
 
 use crate::output::{Pending, private_directory, private_log};
 use anyhow::Context as _;
+use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -12,18 +13,25 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: PathBuf,
+    /// The locked directory of a run, which no other run may use meanwhile.
+    _lock: Option<File>,
 }
 
 impl Store {
     /// Creates the directory if it does not exist.
     pub(crate) fn create(dir: &Path) -> anyhow::Result<Self> {
         private_directory(dir, true).with_context(|| format!("cannot create {}", dir.display()))?;
-        Ok(Self { dir: dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))? })
+        let lock = File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(|| {
+            format!("another run uses {}: wait for it, or choose another directory with -o", dir.display())
+        })?;
+        let dir = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
+        Ok(Self { dir, _lock: Some(lock) })
     }
 
     /// Opens an existing directory of results.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
-        let store = Self { dir: dir.to_owned() };
+        let store = Self { dir: dir.to_owned(), _lock: None };
         anyhow::ensure!(store.path("manifest.json").exists(), "{} has no results of `flags run`", dir.display());
         Ok(store)
     }

@@ -149,35 +149,45 @@ fn equal_layouts_count_as_one() {
     let programs = evaluation(&out)["results"][0]["programs"].clone();
     assert_eq!(programs[0]["effect"]["Ok"]["n"], 2, "{programs}");
     assert_eq!(programs[1]["effect"]["Err"], "fewer than two different layouts", "{programs}");
+    assert!(run.stderr.contains(words) && programs[1]["rounds"] == 0, "{}", run.stderr);
 }
 
-/// Check that results of two machines are not mixed, and that another linker or assembler makes new builds and rounds.
+/// Check that results of two machines, systems, or linkers are not mixed; but neither another language nor fewer CPUs for
+/// the run make another machine, and nor does a directory without results.
 #[test]
-fn other_machines_and_linkers_are_noticed() {
+fn other_machines_and_linkers_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (manifest, out) = (benchmarks(dir.path(), "", &[("fib", "{exe} 10")]), dir.path().join("out"));
     let environment = out.join("environment.json");
     let lines = || fs::read_to_string(out.join("rounds.jsonl")).unwrap().lines().count();
+    let refused = |command: &mut Command, words: &str| {
+        let Ran { status, stderr, .. } = ran(command);
+        assert_eq!(status, 1, "{stderr}");
+        assert!(
+            stderr.contains("of another machine, system, linker or assembler (") && stderr.contains(words),
+            "{stderr}"
+        );
+    };
     assert_eq!((ran(&mut flags(&manifest, &out)).status, lines()), (0, 2));
+    let run = flags(&manifest, &out);
+    let mut on_one = Command::new("taskset");
+    on_one.args(["-c", "0"]).arg(run.get_program()).args(run.get_args()).env("LC_ALL", "C.UTF-8").env("LANGUAGE", "fr");
+    assert_eq!((ran(&mut on_one).status, lines()), (0, 2));
+
     let bin = dir.path().join("bin");
     fs::create_dir(&bin).unwrap();
     program(&bin.join("as"), "[ \"$1\" = --version ] && echo another assembler || exec /usr/bin/as \"$@\"");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    for _ in 0..2 {
-        let again = ran(flags(&manifest, &out).env("PATH", &path));
-        assert_eq!((again.status, lines()), (0, 4), "{}", again.stderr);
-        assert!(again.stdout.contains("another assembler"), "{}", again.stdout);
-    }
+    refused(flags(&manifest, &out).env("PATH", path), "another assembler");
     let mut other: serde_json::Value = serde_json::from_slice(&fs::read(&environment).unwrap()).unwrap();
     other["kernel"] = "1.2.3".into();
     fs::write(&environment, other.to_string()).unwrap();
-    let refused = ran(flags(&manifest, &out).env("PATH", &path));
-    assert_eq!(refused.status, 1, "{}", refused.stdout);
-    assert!(
-        refused.stderr.contains("of another machine (") && refused.stderr.contains("Linux 1.2.3"),
-        "{}",
-        refused.stderr
-    );
+    refused(&mut flags(&manifest, &out), "Linux 1.2.3");
+    for results in ["rounds.jsonl", "facts.jsonl"] {
+        fs::remove_file(out.join(results)).unwrap();
+    }
+    assert_eq!((ran(&mut flags(&manifest, &out)).status, lines()), (0, 2));
+    assert!(!fs::read_to_string(&environment).unwrap().contains("1.2.3"));
 }
 
 /// Check that what a flag set prepares is made once for each version of its compiler and linked, and that a flag set whose preparation fails is reported
@@ -224,7 +234,8 @@ fn libraries_are_prepared_once() {
     assert_eq!(sets, ["gcc"]);
 }
 
-/// Check that a run killed in the middle of its rounds continues, and keeps every finished round.
+/// Check that a run killed in the middle of its rounds continues, and keeps every finished round; and that no second one
+/// runs beside it.
 #[test]
 fn killed_runs_go_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -235,6 +246,8 @@ fn killed_runs_go_on() {
     while lines() < 5 && Instant::now() < deadline {
         sleep(Duration::from_millis(10));
     }
+    let second = ran(&mut flags(&endless, &out));
+    assert!(second.status == 1 && second.stderr.contains("another run uses"), "{}", second.stderr);
     child.kill().unwrap();
     child.wait().unwrap();
     let text = fs::read_to_string(out.join("rounds.jsonl")).unwrap();

@@ -76,12 +76,12 @@ pub enum NoEstimate {
 /// # Sources
 /// Module documentation: trimmed means over rounds, Welch's interval over layouts.
 pub fn effect(times: &[Vec<f64>], baseline: &[u32], treated: &[u32]) -> Result<Effect, NoEstimate> {
+    if [baseline, treated].iter().any(|side| side.iter().collect::<BTreeSet<_>>().len() < 2) {
+        return Err(NoEstimate::FewLayouts);
+    }
     let n_binaries = baseline.len().saturating_add(treated.len());
     if times.is_empty() || times.iter().any(|round| round.len() != n_binaries) {
         return Err(NoEstimate::NoRound);
-    }
-    if [baseline, treated].iter().any(|side| side.iter().collect::<BTreeSet<_>>().len() < 2) {
-        return Err(NoEstimate::FewLayouts);
     }
     if times.iter().flatten().any(|time| !time.is_finite() || *time <= 0.0) {
         return Err(NoEstimate::NotPositive);

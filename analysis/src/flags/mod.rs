@@ -41,7 +41,7 @@ pub use model::{
     Arm, ArmResult, Evaluation, FileSizes, FlagSet, FlagSetResult, FlagsEnvironment, FlagsMethod, FlagsQuality,
     FlagsVerdict, ProgramResult, Raw, RawProgram, StrategyQuality, TallySummary, Times,
 };
-pub use verdict::{RULE, change};
+pub use verdict::{MIN_SAMPLES, RULE, change};
 
 #[cfg(test)]
 mod tests;

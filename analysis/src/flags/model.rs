@@ -64,7 +64,7 @@ pub struct FlagsQuality {
     pub dwarf_bytes_per_sample: f64,
     /// Share of samples lost in both recordings, per cent.
     pub lost_percent: f64,
-    /// CPU time of the profiler in per cent of the program's, with frame pointers.
+    /// CPU time of the profiler in per cent of one CPU, with frame pointers.
     pub fp_profiler_percent: Option<f64>,
     /// The same with copied stacks.
     pub dwarf_profiler_percent: Option<f64>,
@@ -177,9 +177,9 @@ pub struct FlagsEnvironment {
     pub distribution: String,
     /// Linker and assembler.
     pub binutils: String,
-    /// When the first build began.
+    /// When the first run began.
     pub date: String,
-    /// Load average at the first round.
+    /// Load averages when the first run began.
     pub load: String,
 }
 

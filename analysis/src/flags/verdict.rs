@@ -14,7 +14,7 @@ const MIN_REACH: f64 = 0.95;
 const MIN_USE: f64 = 0.5;
 
 /// Fewer samples of a program say too little about its stacks.
-const MIN_SAMPLES: u64 = 100;
+pub const MIN_SAMPLES: u64 = 100;
 /// Flags that raise the share of stacks that reach `main` by less than this do not improve stacks.
 const MIN_GAIN: f64 = 0.01;
 
@@ -75,18 +75,25 @@ pub(super) fn verdict(result: &FlagSetResult, again: Option<&FlagSetResult>) -> 
 /// The verdict on the programs that are not left out, whose mean cost is `mean`.
 fn of_stacks(kept: &[&ProgramResult], mean: &Effect, cost: &str, costly: Vec<String>) -> FlagsVerdict {
     let inconclusive = |why: String| FlagsVerdict::Inconclusive { because: format!("{cost}; {why}") };
+    let limit = f64::ln_1p(MAX_MEAN);
+    let is_too_much = mean.interval.low > limit;
     let strategy = if adds_sframe(kept) { "sframe" } else { "fp" };
     let (reached, without) = reach(kept, strategy);
+    if reached.is_empty() && is_too_much {
+        return FlagsVerdict::Reject { because: cost.to_owned() };
+    }
     if reached.is_empty() {
         return inconclusive("no recordings say whether stacks reach main".to_owned());
     }
     let share = mean_of(reached.iter().map(|(_, share, _)| *share));
     let kind = if strategy == "fp" { "frame-pointer" } else { "SFrame" };
     let n: u64 = reached.iter().fold(0, |sum, (_, _, n)| sum.saturating_add(*n));
-    let because =
-        format!("{cost}; {kind} stacks reach main in {:.1} % ({} programs, {n} samples)", 100.0 * share, reached.len());
-    let limit = f64::ln_1p(MAX_MEAN);
-    if mean.interval.low > limit {
+    let of = match reached.len() {
+        1 => format!("{n} samples of one program"),
+        n_programs => format!("the mean over {n_programs} programs, {n} samples"),
+    };
+    let because = format!("{cost}; {kind} stacks reach main in {:.1} % ({of})", 100.0 * share);
+    if is_too_much {
         return FlagsVerdict::Reject { because };
     }
     if share < MIN_USE {

@@ -1,7 +1,8 @@
 //! The verdict: a few sentences computed from the numbers by a rule that is printed with them.
 //!
 //! ```text
-//! usable(mode)  = all samples, and every process name with >= 1 % and 100 of them, have >= 99 % complete stacks,
+//! usable(mode)  = all samples, at least 100, and every process name with >= 1 % and 100 of them, have >= 99 % complete
+//!                 stacks,
 //!                 of frame pointers alone >= 99 % have every frame of DWARF's and no wrong one (in the mode `both`),
 //!                 lost and dropped samples <= 0.1 % of those that should be there,
 //!                 and the balance holds in every run that can be checked
@@ -10,17 +11,17 @@
 //! ```
 
 use super::cells::change_with_interval;
-use crate::figures::{bytes, change, number, share};
+use crate::figures::{bytes, change, count, number, plural, share};
 use crate::finding::{Finding, Judgement};
-use crate::verdict::{MAX_LOST, is_good, is_judged, is_large};
+use crate::verdict::{MAX_LOST, MIN_SAMPLES, is_good, is_judged, is_large};
 use fpprof_analysis::experiment::{
     Experiment, ExperimentMethod, ExperimentRow, Measured, Right, StackEnds, StrategyStacks, Tool,
 };
 use fpprof_analysis::statistics::RatioEstimate;
 
 /// The rule in words.
-pub(super) const RULE: &str = "A mode is usable if at least 99 % of its stacks are complete, overall and in every \
-    process with at least 100 samples and 1 % of the target's samples; if at most 0.1 % of the samples are lost or \
+pub(super) const RULE: &str = "A mode is usable if it has at least 100 stacks, and at least 99 % of them are complete, overall and in \
+    every process with at least 100 samples and 1 % of the target's samples; if at most 0.1 % of the samples are lost or \
     dropped; and if the balance holds in every run where it can be checked. The verdict is the usable mode with the \
     fewest bytes per sample. A complete frame-pointer stack can still miss the caller of its leaf, so frame pointers are \
     usable only if, where both kinds of stack were taken in the same samples, at least 99 % of their stacks have every \
@@ -74,8 +75,8 @@ impl<'a> Candidate<'a> {
         if n_runs < self.n_planned {
             faults.push(format!("{} of {} runs failed", self.n_planned - n_runs, self.n_planned));
         }
-        if all.samples == 0 {
-            faults.push("no stacks".to_owned());
+        if all.samples < MIN_SAMPLES {
+            faults.push(format!("only {} stack{}", count(all.samples), plural(all.samples)));
         }
         let is_complete = |ends: &StackEnds| is_good(ends.complete, ends.samples);
         let judged = processes.iter().filter(|process| is_judged(process.ends.samples, all.samples));
@@ -257,7 +258,10 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     let n = ratios.iter().map(|(_, ratio)| ratio.n).max()?;
     let finding = Finding::new(Judgement::Neutral).words("Slow-down by ").name(by).words(": ");
     if n < 2 {
-        return Some(finding.words("unknown, as a single run has no interval; use --repeat 3 or more."));
+        return Some(finding.words(match experiment.repeats {
+            1 => "unknown, as a single run has no interval; use --repeat 3 or more.",
+            _ => "unknown, as in fewer than two rounds both a mode and the command alone gave a value.",
+        }));
     }
     let by_ratio = |a: &&&(&ExperimentRow, &RatioEstimate), b: &&&(&ExperimentRow, &RatioEstimate)| {
         a.1.ratio.total_cmp(&b.1.ratio)
@@ -309,8 +313,8 @@ fn attribution(experiment: &Experiment) -> Option<Finding> {
     match (seen.len(), disagreeing.is_empty()) {
         (0, _) => None,
         (_, true) => {
-            let unseen =
-                largest.map_or_else(String::new, |mde| format!(" (detectable: {} in each mode)", change(1.0 + mde)));
+            let unseen = largest
+                .map_or_else(String::new, |mde| format!(" (detectable: at most {} in each mode)", change(1.0 + mde)));
             Some(finding.words(format!("No measured slow-down contradicts the attributed cost{unseen}.")))
         }
         (_, false) => Some(
@@ -346,8 +350,10 @@ fn again(experiment: &Experiment) -> Option<Finding> {
         (Judgement::Neutral, "may differ by chance, which one run does not show: ")
     } else if ratio.differs() {
         (Judgement::Bad, "differs measurably, so do not trust the slow-downs above: ")
-    } else {
+    } else if ratio.mde.is_some_and(|mde| mde <= MOST_UNSEEN) {
         (Judgement::Good, "shows no measurable difference, as expected: ")
+    } else {
+        (Judgement::Neutral, "shows no measurable difference, but these runs would only find a large one: ")
     };
     Some(
         Finding::new(judgement)

@@ -47,17 +47,22 @@ pub(super) fn method(experiment: &Experiment) -> String {
              in that time, too. "
         }
     };
+    let rounds = match experiment.order.len().checked_div(experiment.rows.len()) {
+        None | Some(0) => "The first round, of every mode once in random order, was interrupted.".to_owned(),
+        Some(1) => "One round ran every mode once, in random order.".to_owned(),
+        Some(n) => format!("Each of the {n} rounds ran every mode once, in random order."),
+    };
     let has_failed = experiment.rows.iter().any(|row| row.runs.len() < experiment.repeats as usize);
     let failed = if has_failed { " Runs that failed are left out." } else { "" };
     format!(
-        "{time}Each of the {} rounds ran every mode once, in random order.{failed} Bytes, CPU and {metric} are means over runs; \
+        "{time}{rounds}{failed} Bytes, CPU and {metric} are means over runs; \
          samples, gaps and stacks are sums over runs. Ratios are geometric means of the ratios within each round, \
          with their 95 % t interval [in brackets]. “Detectable” is the slow-down that these runs would find with a \
          chance of 80 %. “× fp” is the size relative to the same tool's frame-pointer row. CPU is the collector's \
-         CPU time, from its start to its end (in parentheses: after the last sample), in % of one CPU. “Attributed” \
+         CPU time, from its start to its end (in parentheses: after the last sample), in % of the wall time of the \
+         command, so that it may be over 100 % if that is short. “Attributed” \
          is the cost that fpprof's recordings count themselves, in % of the target's CPU time: from interrupts and \
          BPF alone, which slow the target itself, to those plus the collector's threads. A gap is a run of \
-         consecutive lost samples (perf's “lost chunks”).",
-        experiment.repeats
+         consecutive lost samples (perf's “lost chunks”)."
     )
 }

@@ -4,7 +4,8 @@ use crate::escape::shown;
 use crate::figures::{byte_count, count, most_frequent, share};
 pub(super) use fpprof_analysis::flags::change;
 use fpprof_analysis::flags::{
-    ArmResult, Effect, Evaluation, FlagSetResult, FlagsQuality, FlagsVerdict, ProgramResult, StrategyQuality,
+    ArmResult, Effect, Evaluation, FlagSetResult, FlagsQuality, FlagsVerdict, MIN_SAMPLES, ProgramResult,
+    StrategyQuality,
 };
 use std::collections::BTreeMap;
 
@@ -191,15 +192,16 @@ pub(super) fn noise(evaluation: &Evaluation) -> String {
         return "no A/A comparison was timed yet".to_owned();
     }
     let differ = effects.iter().filter(|effect| effect.differs()).count() as u64;
-    let largest = effects.iter().map(|effect| effect.log_ratio.abs()).fold(0.0, f64::max);
+    let by_size = |a: &f64, b: &f64| a.abs().total_cmp(&b.abs());
+    let largest = effects.iter().map(|effect| effect.log_ratio).max_by(by_size).unwrap_or(f64::NAN);
     let mut mdes: Vec<f64> = effects.iter().map(|effect| effect.mde).collect();
     mdes.sort_by(f64::total_cmp);
     let median = mdes.get(mdes.len() / 2).copied().unwrap_or(f64::NAN);
     format!(
         "equal flags (A/A) differ measurably in {differ} of {} comparisons (5 % are expected by chance); the largest \
-         difference of all is {} %; detectable slow-down of a program: {} % (median, with a chance of 80 %)",
+         difference of all is {} %; detectable slow-down of a program: {} % (median of these, with a chance of 80 %)",
         effects.len(),
-        change(largest).trim_start_matches('+'),
+        change(largest),
         change(median).trim_start_matches('+')
     )
 }
@@ -254,7 +256,8 @@ pub(super) fn outliers(result: &FlagSetResult) -> Vec<String> {
             lines.push(format!("{name}: {} %; {remedy}", effect(found)));
         }
         let fp = program.treated.quality.as_ref().and_then(|quality| quality.strategies.get("fp"));
-        if let Some(fp) = fp.filter(|fp| fp.samples > 0 && as_f64(fp.reach_main) < 0.95 * as_f64(fp.samples)) {
+        if let Some(fp) = fp.filter(|fp| fp.samples >= MIN_SAMPLES && as_f64(fp.reach_main) < 0.95 * as_f64(fp.samples))
+        {
             let reason = fp.reasons.iter().max_by_key(|(_, n)| **n).map(|(reason, _)| shown(reason).into_owned());
             lines.push(format!(
                 "{name}: frame-pointer stacks reach main in only {} of {} samples, mostly {}; candidate: also build \
@@ -287,5 +290,5 @@ pub(super) fn size_change(before: u64, after: u64) -> String {
     if before == 0 || after == 0 {
         return format!("{} → {}", byte_count(before), byte_count(after));
     }
-    format!("{} ({})", byte_count(after), change(as_f64(after).ln() - as_f64(before).ln()))
+    format!("{} ({} %)", byte_count(after), change(as_f64(after).ln() - as_f64(before).ln()))
 }

@@ -131,7 +131,7 @@ fn gains(evaluation: &Evaluation) -> Markup {
     let chunks = chunk_order(rows.iter().flat_map(|(_, gain)| gain.strategies.keys().cloned()));
     html! {
         @if !rows.is_empty() {
-            h2 { "Stacks that reach main, all programs" }
+            h2 { "Stacks that reach main, of the samples of all programs together" }
             div.wrap { table.wide {
                 thead { tr {
                     th { "flags" } th.n { "FP" } th.n { "exact" } th.n { "caller dropped" }

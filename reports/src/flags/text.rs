@@ -146,7 +146,7 @@ fn gains(evaluation: &Evaluation, out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    PROSE.heading("Stacks that reach main, all programs", out)?;
+    PROSE.heading("Stacks that reach main, of the samples of all programs together", out)?;
     let chunks = chunk_order(rows.iter().flat_map(|(_, gain)| gain.strategies.keys().cloned()));
     let mut columns =
         vec![Column::left("flags"), Column::right("FP"), Column::right("exact"), Column::right("caller dropped")];

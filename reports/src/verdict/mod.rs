@@ -18,4 +18,4 @@ mod rule;
 pub(crate) use case::{Case, PERCENTS, per_minute, smallest, strategy_words};
 pub(crate) use findings::{RULE, advice, findings, headline};
 pub(crate) use names::{Named, names};
-pub(crate) use rule::{MAX_LOST, is_good, is_judged, is_large};
+pub(crate) use rule::{MAX_LOST, MIN_SAMPLES, is_good, is_judged, is_large};
