@@ -77,6 +77,20 @@ fn limits_are_named() {
     assert!(!file.exists(), "a refused recording left a file behind");
 }
 
+/// Check that a comparison fails if a run has no metric although one was asked for, and says which run and why.
+#[test]
+fn missing_metrics_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("n");
+    let counter = format!("echo x >>{0}; [ $(wc -l <{0}) = 2 ] || echo 5 IOPS", file.display());
+    let mut compare = fpprof();
+    compare.args(["compare", "--modes", "none", "--repeat", "3", "--metric", "([0-9]+) IOPS", "--metric-name", "IOPS"]);
+    let ran = ran(compare.arg("-o").arg(dir.path().join("out")).args(["--", "sh", "-c", &counter]));
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    let words = "none, round 2: no IOPS: `([0-9]+) IOPS` does not match the command's output";
+    assert!(ran.stderr.contains(words) && ran.stdout.contains(words), "{} {}", ran.stdout, ran.stderr);
+}
+
 /// Check that a command that cannot be started is named, with the shell's exit statuses.
 #[test]
 fn commands_that_do_not_start_are_named() {

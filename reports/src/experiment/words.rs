@@ -22,8 +22,9 @@ pub(super) fn environment(experiment: &Experiment) -> Vec<(&'static str, String)
         (
             "runs",
             format!(
-                "{} modes × {} round{}",
+                "{} mode{} × {} round{}",
                 experiment.rows.len(),
+                plural(experiment.rows.len() as u64),
                 experiment.repeats,
                 plural(experiment.repeats.into())
             ),
