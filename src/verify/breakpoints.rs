@@ -4,12 +4,11 @@
 //! which get a breakpoint. The target of a transfer is followed once the transfer is made. The original code is cached
 //! by page, since the process's memory contains the breakpoints: nothing else may read it from there.
 
+use super::tracee::{Memory, Registers};
 use anyhow::Context as _;
 use fpprof_analysis::oracle::{MAX_INSTRUCTION_BYTES, Successors, successors};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt as _;
 
 const PAGE_BYTES: u64 = 4096;
 /// The one-byte encoding of `int3`.
@@ -41,7 +40,7 @@ impl Page {
 /// The breakpoints of one image of a process.
 #[derive(Debug)]
 pub(super) struct Breakpoints {
-    memory: File,
+    pub(super) memory: Memory,
     pages: BTreeMap<u64, Page>,
     /// Addresses of instructions that were followed.
     followed: HashSet<u64>,
@@ -55,7 +54,12 @@ impl Breakpoints {
     /// # Errors
     /// If the memory of the process cannot be opened.
     pub(super) fn new(pid: Pid) -> anyhow::Result<Self> {
-        Ok(Self { memory: open(pid)?, pages: BTreeMap::new(), followed: HashSet::new(), placed: HashMap::new() })
+        Ok(Self {
+            memory: Memory::open(pid)?,
+            pages: BTreeMap::new(),
+            followed: HashSet::new(),
+            placed: HashMap::new(),
+        })
     }
 
     /// Whether there is a breakpoint at `address`.
@@ -146,17 +150,6 @@ impl Breakpoints {
         }
     }
 
-    /// Removes all breakpoints temporarily, for another process that runs in the same memory.
-    ///
-    /// # Errors
-    /// If the code cannot be changed.
-    pub(super) fn lift(&self) -> anyhow::Result<()> {
-        self.pages
-            .iter()
-            .filter(|(_, page)| !page.placed.is_empty())
-            .try_for_each(|(&at, page)| self.write(at, &page.bytes))
-    }
-
     /// Puts all breakpoints back.
     ///
     /// # Errors
@@ -166,19 +159,38 @@ impl Breakpoints {
         placed.into_iter().try_for_each(|(&at, page)| self.write(at, &page.patched()))
     }
 
-    /// Removes all breakpoints from a process that has a copy of the memory.
+    /// Removes all breakpoints from a new process that has a copy of the memory, or the same memory. Returns whether it
+    /// has the same, in which they are gone from the first process, too; `None` if there are no breakpoints.
     ///
     /// # Errors
     /// If its code cannot be changed.
-    pub(super) fn lift_in(&self, pid: Pid) -> anyhow::Result<()> {
-        if self.placed.is_empty() {
-            return Ok(());
-        }
-        let memory = open(pid)?;
+    pub(super) fn lift_in(&self, pid: Pid) -> anyhow::Result<Option<bool>> {
+        let Some((&address, &original)) = self.placed.iter().find(|(_, original)| **original != BREAKPOINT) else {
+            return Ok(None);
+        };
+        let memory = Memory::open(pid)?;
         for (&at, page) in self.pages.iter().filter(|(_, page)| !page.placed.is_empty()) {
-            memory.write_all_at(&page.bytes, at).with_context(|| changing(at))?;
+            memory.write(at, &page.bytes).with_context(|| changing(at))?;
         }
-        Ok(())
+        let mut byte = [0];
+        Ok(Some(self.memory.read(address, &mut byte) == 1 && byte == [original]))
+    }
+
+    /// Removes all breakpoints if a system call, whose registers these are, is about to move memory with some of them, or to
+    /// give it back.
+    ///
+    /// # Sources
+    /// mremap and madvise in the kernel's `arch/x86/entry/syscalls/syscall_64.tbl`; the first two arguments are in `di` and
+    /// `si`.
+    pub(super) fn call_begins(&mut self, regs: &Registers) {
+        const CALLS: [u64; 2] = [25, 28];
+        const DI: usize = 7;
+        const SI: usize = 6;
+        let (start, len) = (regs.by_number(DI).unwrap_or(0), regs.by_number(SI).unwrap_or(0));
+        let range = start..start.saturating_add(len);
+        if CALLS.contains(&regs.ax) && self.placed.keys().any(|address| range.contains(address)) {
+            self.forget();
+        }
     }
 
     /// Removes all breakpoints and forgets the cached code, because mappings have changed. Nothing is written where
@@ -187,18 +199,13 @@ impl Breakpoints {
         let mut present = Vec::new();
         for (&at, page) in self.pages.iter().filter(|(_, page)| !page.placed.is_empty()) {
             present.resize(page.bytes.len(), 0);
-            if self.memory.read_exact_at(&mut present, at).is_ok() && present == page.patched() {
-                let _ = self.memory.write_all_at(&page.bytes, at);
+            if self.memory.read(at, &mut present) == present.len() && present == page.patched() {
+                let _ = self.memory.write(at, &page.bytes);
             }
         }
         self.pages.clear();
         self.followed.clear();
         self.placed.clear();
-    }
-
-    /// Writes a word to the process's memory; `false` if that fails.
-    pub(super) fn write_u64(&self, address: u64, word: u64) -> bool {
-        self.memory.write_all_at(&word.to_le_bytes(), address).is_ok()
     }
 
     fn place(&mut self, address: u64) -> anyhow::Result<()> {
@@ -214,20 +221,17 @@ impl Breakpoints {
     fn page(&mut self, at: u64) -> Option<&mut Page> {
         if !self.pages.contains_key(&at) {
             let mut bytes = vec![0; usize::try_from(PAGE_BYTES).ok()?];
-            self.memory.read_exact_at(&mut bytes, at).ok()?;
+            if self.memory.read(at, &mut bytes) < bytes.len() {
+                return None;
+            }
             self.pages.insert(at, Page { bytes, placed: Vec::new() });
         }
         self.pages.get_mut(&at)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> anyhow::Result<()> {
-        self.memory.write_all_at(bytes, at).with_context(|| changing(at))
+        self.memory.write(at, bytes).with_context(|| changing(at))
     }
-}
-
-fn open(pid: Pid) -> anyhow::Result<File> {
-    let path = format!("/proc/{pid}/mem");
-    OpenOptions::new().read(true).write(true).open(&path).with_context(|| format!("opening {path}"))
 }
 
 fn changing(at: u64) -> String {

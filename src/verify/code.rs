@@ -1,9 +1,7 @@
 //! A cache of what the instruction at an address does.
 
 use super::breakpoints::Breakpoints;
-use super::tracee;
 use fpprof_analysis::oracle::{Flow, MAX_INSTRUCTION_BYTES, flow};
-use nix::unistd::Pid;
 
 /// Number of cached instructions, indexed by the low bits of their address. A loop of up to this many is never decoded
 /// twice.
@@ -26,13 +24,7 @@ impl Code {
     }
 
     /// Returns what the instruction at `ip` does.
-    pub(super) fn at(
-        &mut self,
-        pid: Pid,
-        ip: u64,
-        breakpoints: &Breakpoints,
-        may_change: impl FnOnce() -> bool,
-    ) -> Flow {
+    pub(super) fn at(&mut self, ip: u64, breakpoints: &Breakpoints, may_change: impl FnOnce() -> bool) -> Flow {
         let index = usize::try_from(ip).unwrap_or(0) % SLOTS;
         if let Some(Some((address, flow))) = self.slots.get(index)
             && *address == ip
@@ -40,10 +32,12 @@ impl Code {
             return *flow;
         }
         let mut bytes = [0; MAX_INSTRUCTION_BYTES];
-        let n = tracee::read(pid, ip, &mut bytes);
+        let n = breakpoints.memory.read(ip, &mut bytes);
         breakpoints.restore(ip, &mut bytes);
         let flow = flow(bytes.get(..n).unwrap_or(&[]), ip);
-        if !may_change()
+        // Nothing can be read yet where the kernel is about to map the code.
+        if n > 0
+            && !may_change()
             && let Some(slot) = self.slots.get_mut(index)
         {
             *slot = Some((ip, flow));

@@ -3,12 +3,12 @@
 //! The steps between fork and exec happen in a second instance of our own program, which then becomes the command: a
 //! child that asks to be traced, disables address space randomisation, and stops.
 
+use super::tracee::{self, Report};
 use anyhow::Context as _;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::personality::{self, Persona};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::io;
@@ -66,7 +66,7 @@ pub(super) fn launch(command: &[OsString], is_stdout_ours: bool) -> anyhow::Resu
     let child = helper.spawn().context("starting the command")?;
     let pid = Pid::from_raw(i32::try_from(child.id()).context("the process id")?);
     match wait(pid)? {
-        WaitStatus::Stopped(_, Signal::SIGSTOP) => {}
+        Report::Stopped(signal) if signal == Signal::SIGSTOP as i32 => {}
         _ => anyhow::bail!(
             "cannot trace the command: check kernel.yama.ptrace_scope (3 forbids it), and the seccomp profile of a container"
         ),
@@ -75,19 +75,23 @@ pub(super) fn launch(command: &[OsString], is_stdout_ours: bool) -> anyhow::Resu
     ptrace::cont(pid, None).context("starting the command")?;
     loop {
         match wait(pid)? {
-            WaitStatus::PtraceEvent(_, _, event) if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 => return Ok(pid),
-            WaitStatus::Stopped(_, signal) => ptrace::cont(pid, signal).context("passing a signal on")?,
-            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => anyhow::bail!("the command was not run"),
+            Report::Event(event) if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 => return Ok(pid),
+            Report::Stopped(signal) => {
+                ptrace::cont(pid, Signal::try_from(signal).ok()).context("passing a signal on")?;
+            }
+            Report::Exited(_) | Report::Killed(_) => anyhow::bail!("the command was not run"),
             _ => ptrace::cont(pid, None).context("starting the command")?,
         }
     }
 }
 
-fn wait(pid: Pid) -> anyhow::Result<WaitStatus> {
+fn wait(pid: Pid) -> anyhow::Result<Report> {
     loop {
-        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
-            Err(nix::errno::Errno::EINTR) => {}
-            status => return status.context("waiting for the command"),
+        match tracee::wait(Some(pid), true) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(None) => {}
+            Ok(Some((_, report))) => return Ok(report),
+            Err(error) => return Err(error).context("waiting for the command"),
         }
     }
 }

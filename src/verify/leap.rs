@@ -7,13 +7,14 @@
 
 use super::stepper::{Lifted, Stepper, changes_mappings};
 use super::thread::UnderWay;
-use super::tracee::{self, Registers};
+use super::tracee::{self, Registers, run_on};
 use anyhow::Context as _;
 use fpprof_analysis::oracle::{Flow, Transfer, predict_transfer};
 use fpprof_collector::stop_thread;
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
 
 /// The length of the instruction `syscall`.
 const SYSCALL_BYTES: u64 = 2;
@@ -75,17 +76,17 @@ impl Stepper {
         let Some(thread) = threads.get_mut(&tid) else { return false };
         let before = thread.before;
         let bytes = breakpoints.bytes(before.ip());
-        let predicted =
-            predict_transfer(&bytes, before.ip(), |n| before.by_number(n), |address| tracee::read_u64(*pid, address));
+        let word = |address| breakpoints.memory.read_u64(address);
+        let predicted = predict_transfer(&bytes, before.ip(), |n| before.by_number(n), word);
         let mut after = before;
         let flow = match predicted {
             Some(Transfer::Call { target, return_address }) => {
                 let Some(slot) = before.sp().checked_sub(8) else { return false };
-                if !breakpoints.write_u64(slot, return_address) {
+                if !tracee::write_u64(*pid, slot, return_address) {
                     return false;
                 }
                 after.go(target, slot);
-                Flow::Call { return_address }
+                if target == return_address { Flow::ReadIp } else { Flow::Call { return_address } }
             }
             Some(Transfer::Jump { target }) => {
                 after.go(target, before.sp());
@@ -99,7 +100,7 @@ impl Stepper {
             None => return false,
         };
         thread.under_way = Some(UnderWay { flow, has_signal: false, is_running: true });
-        thread.stepped(after, breakpoints, *pid, maps, counts);
+        thread.stepped(after, breakpoints, maps, counts);
         // The registers are written back only when the thread is resumed.
         thread.is_moved = true;
         counts.transfers = counts.transfers.saturating_add(1);
@@ -109,16 +110,21 @@ impl Stepper {
 
     /// Handles a stop at one of our breakpoints; `false` if it is none.
     pub(super) fn stopped_at_breakpoint(&mut self, tid: Pid, mut regs: Registers) -> bool {
-        let Self { threads, maps, breakpoints, counts, pid, .. } = self;
+        let Self { threads, maps, breakpoints, counts, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return false };
-        let Some(ip) = regs.ip().checked_sub(1) else { return false };
-        if !thread.under_way.is_some_and(|step| step.is_running) || !breakpoints.has(ip) {
+        let (Some(step), Some(ip)) = (thread.under_way, regs.ip().checked_sub(1)) else { return false };
+        if !breakpoints.has(ip) || (!step.is_running && ip != thread.before.ip()) {
             return false;
         }
         regs.go(ip, regs.sp());
-        thread.stepped(regs, breakpoints, *pid, maps, counts);
+        if step.is_running {
+            thread.stepped(regs, breakpoints, maps, counts);
+        } else {
+            // It was to be stepped over this instruction without a breakpoint, which was put back before it could run.
+            thread.under_way = None;
+        }
         thread.is_moved = true;
-        thread.is_repeating = false;
+        thread.is_repeating = !step.is_running;
         true
     }
 
@@ -132,18 +138,19 @@ impl Stepper {
             Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let Self { threads, maps, breakpoints, counts, pid, .. } = self;
+        let Self { threads, maps, breakpoints, counts, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return Ok(()) };
         if thread.is_in_kernel {
             thread.is_in_kernel = false;
             self.is_dirty |= changes_mappings(thread.before.ax);
-            thread.stepped(regs, breakpoints, *pid, maps, counts);
+            thread.stepped(regs, breakpoints, maps, counts);
             thread.is_repeating = false;
             return self.returned_from_vfork(tid);
         }
         regs.go(regs.ip().saturating_sub(SYSCALL_BYTES), regs.sp());
         regs.ax = regs.system_call;
-        thread.stepped(regs, breakpoints, *pid, maps, counts);
+        thread.stepped(regs, breakpoints, maps, counts);
+        breakpoints.call_begins(&regs);
         thread.under_way = Some(UnderWay { flow: Flow::Syscall, has_signal: false, is_running: true });
         thread.is_in_kernel = true;
         run_on(tid)
@@ -154,14 +161,23 @@ impl Stepper {
     /// # Errors
     /// If its code cannot be changed.
     pub(super) fn lift_from_child(&mut self, parent: Pid, child: Pid, event: i32) -> anyhow::Result<()> {
-        if event == ptrace::Event::PTRACE_EVENT_FORK as i32 {
-            return if self.lifted.is_none() { self.breakpoints.lift_in(child) } else { Ok(()) };
-        }
+        // The kernel names the event by other flags of `clone` than that for the same memory, so this is only a guess.
+        let mut is_same_memory = event != ptrace::Event::PTRACE_EVENT_FORK as i32;
         if self.lifted.is_none() {
-            self.breakpoints.lift()?;
+            is_same_memory = self.breakpoints.lift_in(child)?.unwrap_or(is_same_memory);
         }
-        let is_vfork = event == ptrace::Event::PTRACE_EVENT_VFORK as i32 && self.lifted.is_none();
-        self.lifted = Some(if is_vfork { Lifted::By(parent) } else { Lifted::ForGood });
+        if !is_same_memory {
+            return Ok(());
+        }
+        let is_vfork = event == ptrace::Event::PTRACE_EVENT_VFORK as i32;
+        self.lifted = Some(match self.lifted.take() {
+            None if is_vfork => Lifted::By(BTreeSet::from([parent])),
+            Some(Lifted::By(mut parents)) if is_vfork => {
+                parents.insert(parent);
+                Lifted::By(parents)
+            }
+            _ => Lifted::ForGood,
+        });
         Ok(())
     }
 
@@ -170,19 +186,13 @@ impl Stepper {
     /// # Errors
     /// If the code cannot be changed.
     pub(super) fn returned_from_vfork(&mut self, tid: Pid) -> anyhow::Result<()> {
-        if self.lifted == Some(Lifted::By(tid)) {
+        if let Some(Lifted::By(parents)) = &mut self.lifted
+            && parents.remove(&tid)
+            && parents.is_empty()
+        {
             self.lifted = None;
             self.breakpoints.place_again()?;
         }
         Ok(())
-    }
-}
-
-/// Lets a thread run to its next stop.
-fn run_on(tid: Pid) -> anyhow::Result<()> {
-    match ptrace::syscall(tid, None) {
-        // Killed meanwhile; its exit is reported next.
-        Ok(()) | Err(Errno::ESRCH) => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("running thread {tid}")),
     }
 }

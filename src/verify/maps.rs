@@ -15,9 +15,18 @@ use std::os::unix::fs::MetadataExt as _;
 /// The kernel's name of the vDSO.
 const VDSO: &[u8] = b"[vdso]";
 
-/// Whether it is code that cannot change while it is mapped: of a file or of the vDSO, and not writable.
+/// `MAP_SHARED` (`include/uapi/linux/mman.h`).
+const MAP_SHARED: u32 = 1;
+
+/// Whether what is mapped may change without a change of its protection: it is writable, or shared with a mapping that
+/// may be, as by programs whose compiled code is never both writable and executable.
+pub(super) fn may_change(vma: &MapsEntry) -> bool {
+    vma.is_writable() || vma.flags & MAP_SHARED != 0
+}
+
+/// Whether it is code that cannot change while it is mapped: of a file or of the vDSO.
 pub(super) fn is_lasting_code(vma: &MapsEntry) -> bool {
-    vma.is_executable() && !vma.is_writable() && (vma.is_of_file() || vma.path == VDSO)
+    vma.is_executable() && !may_change(vma) && (vma.is_of_file() || vma.path == VDSO)
 }
 
 /// All mappings of a process, sorted by address.
@@ -29,12 +38,12 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Reads the mappings again.
+    /// Reads the mappings again, of a thread that has not ended: a process whose first thread has ended has none.
     ///
     /// # Errors
     /// If they cannot be read or parsed.
-    pub(super) fn read(&mut self, pid: Pid) -> anyhow::Result<()> {
-        let path = format!("/proc/{pid}/maps");
+    pub(super) fn read(&mut self, tid: Pid) -> anyhow::Result<()> {
+        let path = format!("/proc/{tid}/maps");
         let text = std::fs::read(&path).with_context(|| format!("reading {path}"))?;
         self.take(&text).context(path)
     }
@@ -52,6 +61,11 @@ impl Maps {
         let above = self.vmas.partition_point(|vma| vma.start <= address);
         let vma = self.vmas.get(above.checked_sub(1)?)?;
         vma.range().contains(&address).then_some(vma)
+    }
+
+    /// The executable mappings with their protection: by a difference, code may have been changed.
+    pub(super) fn protections(&self) -> Vec<(Range<u64>, u32)> {
+        self.vmas.iter().filter(|vma| vma.is_executable()).map(|vma| (vma.range(), vma.prot)).collect()
     }
 
     /// The address range of the vDSO.
@@ -99,19 +113,19 @@ fn identity(vma: &MapsEntry) -> FileIdentity {
 mod tests {
     use super::*;
 
-    /// Check that anonymous memory belongs to no file and has no path for the oracle, that writable code is not
+    /// Check that anonymous memory belongs to no file and has no path for the oracle, that writable or shared code is not
     /// lasting, and that an invalid line is an error.
     #[test]
     fn mappings_are_distinguished() {
         let text =
             b"1000-2000 r-xp 00000000 fe:01 12  /tmp/a b\n3000-4000 rwxp 0 00:00 0 \n5000-6000 r-xp 0 00:00 0 [vdso]\n\
-                     7000-8000 rw-p 0 00:00 0 \n";
+                     7000-8000 rw-p 0 00:00 0 \n9000-a000 r-xs 00000000 fe:01 12 /tmp/a b\n";
         let mut maps = Maps::default();
         maps.take(text).unwrap();
-        assert_eq!(maps.vmas.iter().map(is_lasting_code).collect::<Vec<_>>(), [true, false, true, false]);
+        assert_eq!(maps.vmas.iter().map(is_lasting_code).collect::<Vec<_>>(), [true, false, true, false, false]);
         assert_eq!(maps.vdso(), Some(0x5000..0x6000));
         let paths: Vec<_> = maps.executable().into_iter().map(|mapping| mapping.path).collect();
-        assert_eq!(paths, [b"/tmp/a b".to_vec(), Vec::new(), b"[vdso]".to_vec()]);
+        assert_eq!(paths, [b"/tmp/a b".to_vec(), Vec::new(), b"[vdso]".to_vec(), b"/tmp/a b".to_vec()]);
         let ranges = maps.code_files_and(std::iter::empty());
         assert!(!ranges.contains(0x7000) && ranges.contains(0x3000));
         assert!(maps.take(b"1000-2000 r-xp\n").is_err());

@@ -10,20 +10,21 @@ use super::maps::Maps;
 use super::pace::{Choice, Counts, LeapSchedule, Pace};
 use super::samples::{MAX_STACK_BYTES, Samples};
 use super::thread::{Thread, UnderWay};
-use super::tracee::{self, Registers};
+use super::tracee::{Memory, Registers, Report, Trap, is_caught, run_on, step, wait};
 use anyhow::Context as _;
-use fpprof_analysis::oracle::{Checker, Flow, History, ShadowStack, Tally};
+use fpprof_analysis::oracle::{Checker, Flow, History, Tally};
+use fpprof_analysis::signal_name;
 use fpprof_analysis::strategy::Strategy;
-use fpprof_collector::{StopFlag, walk_copied_stack};
+use fpprof_collector::{StopFlag, stop_thread, walk_copied_stack};
 use fpprof_recording::model::{Sample, StackEnd, StackEndSource};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::{Bound, Range};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -57,10 +58,10 @@ pub(super) enum Pause {
 }
 
 /// How long the breakpoints are removed, for a process that runs in the same memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lifted {
-    /// Until this thread returns from `vfork`.
-    By(Pid),
+    /// Until all of these threads have returned from `vfork`.
+    By(BTreeSet<Pid>),
     /// Permanently: the other process may run forever.
     ForGood,
 }
@@ -87,6 +88,8 @@ pub(super) struct Stepper {
     /// Whether executable mappings changed since the checker was built.
     is_checker_stale: bool,
     code: Code,
+    /// Where code was executable, and its protection, when the mappings were read.
+    protections: Vec<(Range<u64>, u32)>,
     sample: Sample,
     /// The recording of the checked samples, if requested.
     samples: Option<Samples>,
@@ -124,6 +127,7 @@ impl Stepper {
             is_dirty: false,
             is_checker_stale: false,
             code: Code::new(),
+            protections: Vec::new(),
             sample: Sample::default(),
             samples,
             strays: Vec::new(),
@@ -157,7 +161,7 @@ impl Stepper {
             // A quantum, since a thread that spins on a lock would otherwise keep its holder from running.
             for _ in 0..QUANTUM {
                 if self.is_dirty {
-                    self.reread_maps()?;
+                    self.reread_maps(tid)?;
                 }
                 if std::mem::take(&mut self.is_checker_stale) {
                     return Ok(Pause::Mappings);
@@ -187,23 +191,28 @@ impl Stepper {
         self.threads = BTreeMap::from([(pid, Thread::new(pid, regs))]);
         let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         self.history.named(name.trim_ascii_end(), self.elapsed_ns());
-        self.reread_maps()?;
+        self.reread_maps(pid)?;
         if let Some(range) = self.maps.vdso() {
             let bytes = range.end.saturating_sub(range.start).min(MAX_VDSO_BYTES);
             let mut vdso = vec![0; usize::try_from(bytes)?];
-            let n = tracee::read(pid, range.start, &mut vdso);
+            let n = self.breakpoints.memory.read(range.start, &mut vdso);
             vdso.truncate(n);
             self.history.add_module(b"[vdso]", vdso);
         }
         Ok(())
     }
 
-    fn reread_maps(&mut self) -> anyhow::Result<()> {
+    fn reread_maps(&mut self, tid: Pid) -> anyhow::Result<()> {
         self.is_dirty = false;
-        self.maps.read(self.pid)?;
-        if self.history.update(self.maps.executable(), self.elapsed_ns()) {
+        self.maps.read(tid)?;
+        let is_changed = self.history.update(self.maps.executable(), self.elapsed_ns());
+        let protections = self.maps.protections();
+        if is_changed || protections != self.protections {
             self.code.clear();
             self.breakpoints.forget();
+            self.protections = protections;
+        }
+        if is_changed {
             self.is_checker_stale = true;
             self.counts.mapping_changes = self.counts.mapping_changes.saturating_add(1);
         }
@@ -243,10 +252,10 @@ impl Stepper {
     /// Checks one thread's stack, if `check` is given, and steps the thread. Returns `false` if it is not stopped
     /// before its next instruction afterwards.
     pub(super) fn step(&mut self, tid: Pid, check: Option<(&mut Checker<'_>, &mut Tally)>) -> anyhow::Result<bool> {
-        let Self { threads, maps, code, pid, breakpoints, .. } = self;
+        let Self { threads, maps, code, breakpoints, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return Ok(false) };
         let ip = thread.before.ip();
-        let flow = code.at(*pid, ip, breakpoints, || maps.find(ip).is_none_or(|vma| vma.is_writable()));
+        let flow = code.at(ip, breakpoints, || maps.find(ip).is_none_or(super::maps::may_change));
         let signal = thread.signal.take();
         if !thread.is_repeating {
             let n_before = self.counts.instructions;
@@ -254,9 +263,9 @@ impl Stepper {
             if let Some((checker, tally)) = check {
                 self.schedule.stepped();
                 if self.pace.is_checked(n_before) {
-                    let Self { threads, sample, maps, start_stack, pid, .. } = self;
+                    let Self { threads, sample, maps, start_stack, breakpoints, .. } = self;
                     let Some(thread) = threads.get(&tid) else { return Ok(false) };
-                    fill(sample, &thread.before, &thread.shadow, *pid, maps, *start_stack);
+                    fill(sample, thread, &breakpoints.memory, maps, *start_stack);
                     if tally.strategies().contains(&Strategy::Cfi) {
                         let checker = RefCell::new(&mut *checker);
                         let rule = |address| checker.borrow_mut().rule(address);
@@ -269,6 +278,9 @@ impl Stepper {
             }
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
+        if flow == Flow::Syscall {
+            self.breakpoints.call_begins(&thread.before);
+        }
         thread.write_back()?;
         let will_restart = thread.before.will_restart();
         let flow = if will_restart { Flow::Other } else { flow };
@@ -278,12 +290,33 @@ impl Stepper {
         if has_breakpoint {
             self.breakpoints.remove(ip)?;
         }
-        resume(tid, signal)?;
+        step(tid, signal)?;
         // While its breakpoint is removed, no other thread may run, so this one is waited for even if it blocks.
         let may_block = !has_breakpoint && (flow == Flow::Syscall || signal.is_some() || will_restart);
         let goes_on = self.wait_for(tid, may_block)?;
         if has_breakpoint && self.lifted.is_none() {
             self.breakpoints.put_back(ip);
+        }
+        if goes_on && flow == Flow::PopFlags { self.forget_step(tid) } else { Ok(goes_on) }
+    }
+
+    /// Has the kernel forget that it stepped a thread. After a step that loads the flags it would take the trap flag of
+    /// all later steps for the program's own, and leave it to child processes, which are killed by it. The thread runs,
+    /// with a signal that stops it before its next instruction.
+    ///
+    /// # Sources
+    /// `enable_single_step` in the kernel's `arch/x86/kernel/step.c`.
+    fn forget_step(&mut self, tid: Pid) -> anyhow::Result<bool> {
+        let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
+        thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false, is_running: true });
+        if !std::mem::replace(&mut thread.is_stopping, true) {
+            stop_thread(self.pid.as_raw(), tid.as_raw()).with_context(|| format!("stopping thread {tid}"))?;
+        }
+        run_on(tid)?;
+        let goes_on = self.wait_for(tid, false)?;
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            // It has not run the instruction.
+            thread.is_repeating = false;
         }
         Ok(goes_on)
     }
@@ -325,36 +358,35 @@ impl Stepper {
 
     /// Waits for any thread and handles its report. Returns `false` if there was none.
     pub(super) fn wait(&mut self, is_blocking: bool) -> anyhow::Result<bool> {
-        let flags = if is_blocking { WaitPidFlag::__WALL } else { WaitPidFlag::__WALL | WaitPidFlag::WNOHANG };
-        let status = match waitpid(None, Some(flags)) {
-            Ok(status) => status,
-            Err(Errno::EINTR) => return Ok(true),
-            Err(Errno::ECHILD) => {
+        let (tid, report) = match wait(None, is_blocking) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) if error.raw_os_error() == Some(Errno::ECHILD as i32) => {
                 self.ended.get_or_insert_with(|| "ended".to_owned());
                 return Ok(false);
             }
             Err(error) => return Err(error).context("waiting for the program"),
         };
-        match status {
-            WaitStatus::StillAlive => return Ok(false),
-            WaitStatus::Stopped(tid, signal) => self.stopped(tid, signal)?,
-            WaitStatus::PtraceEvent(tid, _, event) => self.event(tid, event)?,
-            WaitStatus::PtraceSyscall(tid) => self.at_system_call(tid)?,
-            WaitStatus::Exited(tid, status) => self.gone(tid, &format!("exited with status {status}")),
-            WaitStatus::Signaled(tid, signal, _) => self.gone(tid, &format!("killed by {signal}")),
-            _ => {}
+        match report {
+            Report::Stopped(signal) => self.stopped(tid, signal)?,
+            Report::Event(event) => self.event(tid, event)?,
+            Report::SystemCall => self.at_system_call(tid)?,
+            Report::Exited(status) => self.gone(tid, &format!("exited with status {status}")),
+            Report::Killed(signal) => self.gone(tid, &format!("killed by {}", signal_name(signal))),
         }
         Ok(true)
     }
 
-    fn stopped(&mut self, tid: Pid, signal: Signal) -> anyhow::Result<()> {
+    fn stopped(&mut self, tid: Pid, signal: i32) -> anyhow::Result<()> {
         let regs = match Registers::of(tid) {
             Ok(regs) => regs,
             // Killed while it was stopped: its exit is reported next.
             Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => return Ok(()),
             Err(error) => return Err(error),
         };
-        if signal == Signal::SIGTRAP && is_sent(tid) && self.stopped_at_breakpoint(tid, regs) {
+        let trap = if signal == Signal::SIGTRAP as i32 { Trap::of(tid) } else { Trap::Sent };
+        if trap == Trap::Breakpoint && self.stopped_at_breakpoint(tid, regs) {
             return Ok(());
         }
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -369,26 +401,29 @@ impl Stepper {
         };
         let before = thread.before;
         let flow = thread.under_way.map(|step| step.flow);
-        let is_step = signal == Signal::SIGTRAP && !(is_own_trap(thread.under_way) && is_sent(tid));
+        let is_step = trap == Trap::Step || (trap == Trap::Breakpoint && !is_own_trap(thread.under_way));
         let is_running = thread.under_way.is_some_and(|step| step.is_running) && !thread.is_in_kernel;
         // The signal arrived before the instruction was executed, unless that was a system call which the signal
         // interrupted, or the thread ran on.
         if is_step || is_running || regs.ip() != before.ip() {
             self.is_dirty |= flow == Some(Flow::Syscall) && changes_mappings(before.ax);
-            thread.stepped(regs, &self.breakpoints, self.pid, &mut self.maps, &mut self.counts);
+            thread.stepped(regs, &self.breakpoints, &mut self.maps, &mut self.counts);
+        }
+        if is_step && flow == Some(Flow::PushFlags) && regs.ip() != before.ip() {
+            forget_trap_flag(&self.breakpoints.memory, regs.sp());
         }
         thread.under_way = None;
         thread.is_in_kernel = false;
         if is_step {
             return self.returned_from_vfork(tid);
         }
-        match signal {
-            Signal::SIGSTOP if std::mem::take(&mut thread.is_stopping) => {}
+        match Signal::try_from(signal) {
+            Ok(Signal::SIGSTOP) if std::mem::take(&mut thread.is_stopping) => {}
             // A stopped program would never be stepped again.
-            Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {
+            Ok(Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) if !is_caught(tid, signal) => {
                 self.counts.stops_ignored = self.counts.stops_ignored.saturating_add(1);
             }
-            signal => thread.signal = Some(signal),
+            _ => thread.signal = Some(signal),
         }
         Ok(())
     }
@@ -418,7 +453,7 @@ impl Stepper {
                 self.detach(new)?;
             }
         }
-        resume(tid, None)
+        step(tid, None)
     }
 
     /// Whether a task is a thread of the process, and not another process.
@@ -434,11 +469,12 @@ impl Stepper {
                 self.strays.swap_remove(index);
             }
             None => loop {
-                match waitpid(pid, Some(WaitPidFlag::__WALL)) {
-                    Err(Errno::EINTR) => {}
-                    Err(Errno::ECHILD) | Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => return Ok(()),
-                    Ok(_) => break,
+                match wait(Some(pid), true) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if error.raw_os_error() == Some(Errno::ECHILD as i32) => return Ok(()),
                     Err(error) => return Err(error).context("waiting for a new process"),
+                    Ok(Some((_, Report::Exited(_) | Report::Killed(_)))) => return Ok(()),
+                    Ok(_) => break,
                 }
             },
         }
@@ -482,30 +518,24 @@ fn is_own_trap(step: Option<UnderWay>) -> bool {
     step.is_some_and(|step| step.is_running || matches!(step.flow, Flow::Breakpoint | Flow::Syscall))
 }
 
-/// Whether a SIGTRAP was sent, or raised by a breakpoint, and not caused by the single step.
-///
-/// # Sources
-/// `include/uapi/asm-generic/siginfo.h`: `SI_USER` 0, `SI_TKILL` −6, `SI_KERNEL` 0x80, which `int3` has.
-fn is_sent(tid: Pid) -> bool {
-    const SI_KERNEL: i32 = 0x80;
-    ptrace::getsiginfo(tid).is_ok_and(|info| info.si_code <= 0 || info.si_code == SI_KERNEL)
-}
-
-fn resume(tid: Pid, signal: Option<Signal>) -> anyhow::Result<()> {
-    match ptrace::step(tid, signal) {
-        // Killed meanwhile; its exit is reported next.
-        Ok(()) | Err(Errno::ESRCH) => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("stepping thread {tid}")),
+/// Removes the trap flag of a step from the flags that it pushed: a program that loads them again, as libraries do that ask
+/// for a processor's abilities, would keep it, and its children would be killed by it.
+fn forget_trap_flag(memory: &Memory, sp: u64) {
+    const TRAP_FLAG: u64 = 1 << 8;
+    if let Some(flags) = memory.read_u64(sp) {
+        // Without it, the program behaves otherwise than alone, but nothing is lost.
+        let _ = memory.write(sp, &(flags & !TRAP_FLAG).to_le_bytes());
     }
 }
 
 /// Fills in the sample that would be taken before the current instruction.
-fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, maps: &mut Maps, start_stack: u64) {
+fn fill(sample: &mut Sample, thread: &Thread, memory: &Memory, maps: &mut Maps, start_stack: u64) {
+    let Thread { before: regs, shadow, tid, .. } = thread;
     let sp = regs.sp();
     if maps.find(sp).is_none() {
         // The stack may just have grown. If its mapping is still missing, the sample's stack is empty, and is reported
         // as such.
-        let _ = maps.read(pid);
+        let _ = maps.read(*tid);
     }
     let end = maps.find(sp).map(|vma| match sp <= start_stack && vma.range().contains(&start_stack) {
         true => (start_stack, StackEndSource::StartStack),
@@ -516,7 +546,7 @@ fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, m
     for below in [regs.user.red_zone_bytes(), 0] {
         sample.bytes_below_sp = below;
         sample.stack.resize(usize::try_from(bytes).unwrap_or(0).saturating_add(usize::from(below)), 0);
-        let n = tracee::read(pid, sp.wrapping_sub(u64::from(below)), &mut sample.stack);
+        let n = memory.read(sp.wrapping_sub(u64::from(below)), &mut sample.stack);
         sample.stack.truncate(n);
         if n > usize::from(below) {
             break;

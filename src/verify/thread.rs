@@ -3,10 +3,9 @@
 use super::breakpoints::Breakpoints;
 use super::maps::Maps;
 use super::pace::Counts;
-use super::tracee::{self, Registers};
+use super::tracee::{self, Memory, Registers};
 use fpprof_analysis::oracle::{FirstWord, Flow, MAX_INSTRUCTION_BYTES, Moved, ShadowStack, ends_in_call};
 use fpprof_collector::MapsEntry;
-use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 /// A larger change of the stack pointer may be a switch to another stack. Frames larger than this stay in their
@@ -33,7 +32,7 @@ pub(super) struct Thread {
     /// The registers before the current instruction.
     pub(super) before: Registers,
     /// The signal to deliver with the next step.
-    pub(super) signal: Option<Signal>,
+    pub(super) signal: Option<i32>,
     /// The step in progress; `None` while the thread is stopped.
     pub(super) under_way: Option<UnderWay>,
     /// Whether the current instruction repeats and was already counted.
@@ -86,13 +85,13 @@ impl Thread {
         &mut self,
         after: Registers,
         breakpoints: &Breakpoints,
-        pid: Pid,
         maps: &mut Maps,
         counts: &mut Counts,
     ) {
+        let memory = &breakpoints.memory;
         let before = std::mem::replace(&mut self.before, after);
         let Some(UnderWay { flow, has_signal, .. }) = self.under_way.take() else { return };
-        if has_signal && self.entered_handler(before, after, pid, counts) {
+        if has_signal && self.entered_handler(before, after, memory, counts) {
             self.is_repeating = false;
             return;
         }
@@ -107,7 +106,7 @@ impl Thread {
             Flow::Syscall if before.ax == RT_SIGRETURN => {
                 counts.signal_returns = counts.signal_returns.saturating_add(1);
                 if let Some(interrupted_sp) = self.shadow.resumed(after.sp()) {
-                    self.called_by_handler(interrupted_sp, pid, counts);
+                    self.called_by_handler(interrupted_sp, memory, counts);
                     return;
                 }
             }
@@ -116,9 +115,9 @@ impl Thread {
             }
             _ => {}
         }
-        self.moved(before, after, flow, pid, maps, counts);
+        self.moved(before, after, flow, memory, maps, counts);
         if matches!(flow, Flow::Return | Flow::Jump) {
-            self.shadow.jumped(after.sp(), || first_word(after, breakpoints, pid, maps));
+            self.shadow.jumped(after.sp(), || first_word(after, breakpoints, maps));
         }
     }
 
@@ -127,7 +126,7 @@ impl Thread {
         before: Registers,
         after: Registers,
         flow: Flow,
-        pid: Pid,
+        memory: &Memory,
         maps: &mut Maps,
         counts: &mut Counts,
     ) {
@@ -137,11 +136,11 @@ impl Thread {
         let moved = if flow == Flow::SetStackPointer {
             self.shadow.was_set(after.sp())
         } else if before.sp().abs_diff(after.sp()) <= FAR_BYTES {
-            Moved::Within(self.shadow.moved(after.sp(), |slot| tracee::read_u64(pid, slot)))
+            Moved::Within(self.shadow.moved(after.sp(), |slot| memory.read_u64(slot)))
         } else {
             if maps.find(after.sp()).is_none() {
                 // The stack may just have grown. If it cannot be read, the switch is treated as one to another stack.
-                let _ = maps.read(pid);
+                let _ = maps.read(self.tid);
             }
             self.shadow.moved_far(after.sp(), |sp| maps.find(sp).map(MapsEntry::range))
         };
@@ -158,12 +157,12 @@ impl Thread {
     }
 
     /// Records the call if a handler has pushed one for the code that it interrupted, as Go's does to preempt it.
-    fn called_by_handler(&mut self, interrupted_sp: u64, pid: Pid, counts: &mut Counts) {
+    fn called_by_handler(&mut self, interrupted_sp: u64, memory: &Memory, counts: &mut Counts) {
         let slot = self.before.sp();
         if slot.checked_add(8) != Some(interrupted_sp) {
             return;
         }
-        if let Some(return_address) = tracee::read_u64(pid, slot) {
+        if let Some(return_address) = memory.read_u64(slot) {
             counts.calls = counts.calls.saturating_add(1);
             self.shadow.called(return_address, slot);
         }
@@ -171,11 +170,11 @@ impl Thread {
 
     /// Whether a signal handler was entered instead of the instruction: the stack pointer points at a frame of this
     /// signal.
-    fn entered_handler(&mut self, before: Registers, after: Registers, pid: Pid, counts: &mut Counts) -> bool {
+    fn entered_handler(&mut self, before: Registers, after: Registers, memory: &Memory, counts: &mut Counts) -> bool {
         if after.ip() == before.ip() && after.sp() == before.sp() {
             return false;
         }
-        let Some(frame) = tracee::signal_frame(pid, after.sp()) else { return false };
+        let Some(frame) = tracee::signal_frame(memory, after.sp()) else { return false };
         let restarted = before.ip().checked_sub(SYSCALL_BYTES);
         let is_interrupted = frame.ip == before.ip() || Some(frame.ip) == restarted;
         if !is_interrupted || frame.sp != before.sp() {
@@ -189,20 +188,20 @@ impl Thread {
 
 /// The first word of a stack that was switched to by a jump; `None` if the word is no return address, so that nothing
 /// returns to it, or if the jump leads into the middle of a function, where the word may be anything.
-fn first_word(after: Registers, breakpoints: &Breakpoints, pid: Pid, maps: &Maps) -> Option<FirstWord> {
-    let return_address = tracee::read_u64(pid, after.sp())?;
+fn first_word(after: Registers, breakpoints: &Breakpoints, maps: &Maps) -> Option<FirstWord> {
+    let return_address = breakpoints.memory.read_u64(after.sp())?;
     let is_code = maps.find(return_address).is_some_and(|vma| vma.is_executable());
-    if (return_address != 0 && !is_code) || is_after_call(after.ip(), MAX_NOPS, breakpoints, pid) {
+    if (return_address != 0 && !is_code) || is_after_call(after.ip(), MAX_NOPS, breakpoints) {
         return None;
     }
-    Some(FirstWord { return_address, is_after_call: is_code && is_after_call(return_address, 0, breakpoints, pid) })
+    Some(FirstWord { return_address, is_after_call: is_code && is_after_call(return_address, 0, breakpoints) })
 }
 
 /// Whether an address follows a call, with at most `n_nops` one-byte `nop`s between them.
-fn is_after_call(address: u64, n_nops: usize, breakpoints: &Breakpoints, pid: Pid) -> bool {
+fn is_after_call(address: u64, n_nops: usize, breakpoints: &Breakpoints) -> bool {
     let mut before = [0; MAX_INSTRUCTION_BYTES + MAX_NOPS];
     let start = address.saturating_sub(before.len() as u64);
-    if tracee::read(pid, start, &mut before) != before.len() {
+    if breakpoints.memory.read(start, &mut before) != before.len() {
         return false;
     }
     breakpoints.restore(start, &mut before);

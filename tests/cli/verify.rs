@@ -4,6 +4,7 @@ mod go;
 mod leaps;
 mod pace;
 mod stacks;
+mod tracing;
 mod walks;
 
 use crate::support::{Ran, number};

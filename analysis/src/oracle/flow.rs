@@ -31,6 +31,10 @@ pub enum Flow {
     Syscall,
     /// Raises SIGTRAP.
     Breakpoint,
+    /// Pushes the flags, with the trap flag of whoever steps it.
+    PushFlags,
+    /// Pops the flags.
+    PopFlags,
     /// Anything else.
     Other,
 }
@@ -51,6 +55,8 @@ pub fn flow(bytes: &[u8], ip: u64) -> Flow {
         Mnemonic::Jmp => Flow::Jump,
         Mnemonic::Syscall => Flow::Syscall,
         Mnemonic::Int3 | Mnemonic::Int | Mnemonic::Int1 => Flow::Breakpoint,
+        Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => Flow::PushFlags,
+        Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => Flow::PopFlags,
         // A stack frame of variable size.
         Mnemonic::Sub | Mnemonic::Add | Mnemonic::And => Flow::Other,
         _ if sets_stack_pointer(&instruction) => Flow::SetStackPointer,
@@ -118,6 +124,9 @@ mod tests {
         assert_eq!(flow(&[0xc9], 0), Flow::Other, "leave");
         assert_eq!(flow(&[0x0f, 0x05], 0), Flow::Syscall);
         assert_eq!(flow(&[0xcc], 0), Flow::Breakpoint);
+        assert_eq!(flow(&[0x9c], 0), Flow::PushFlags, "pushfq");
+        assert_eq!(flow(&[0x66, 0x9c], 0), Flow::PushFlags, "pushf");
+        assert_eq!(flow(&[0x9d], 0), Flow::PopFlags, "popfq");
         assert_eq!(flow(&[0x55], 0), Flow::Other);
         assert_eq!(flow(&[0xe8, 0], 0), Flow::Other);
         assert_eq!(flow(&[], 0), Flow::Other);

@@ -171,6 +171,16 @@ pub fn stop_thread(process: i32, thread: i32) -> io::Result<()> {
     }
 }
 
+/// Lets a thread that we trace execute one instruction, with a signal by its number or 0: real-time signals have no
+/// names.
+pub fn step_thread(thread: i32, signal: i32) -> io::Result<()> {
+    let nowhere = std::ptr::null_mut::<libc::c_void>();
+    let signal = std::ptr::without_provenance_mut::<libc::c_void>(usize::try_from(signal).unwrap_or(0));
+    // SAFETY: neither pointer is followed: the first is ignored, the second is the signal; the result is checked.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, thread, nowhere, signal) };
+    check(i32::try_from(result).unwrap_or(-1)).map(drop)
+}
+
 /// The wait status of a child that has ended; `None` while it runs.
 pub(crate) fn try_wait(pid: u32) -> io::Result<Option<i32>> {
     let mut status = 0;
