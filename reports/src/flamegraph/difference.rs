@@ -69,8 +69,9 @@ fn header(before: (&str, u64), after: (&str, u64), same_samples: bool, rows: &Ro
     let chance = if same_samples { "no difference" } else { "within the 95 % interval of sampling" };
     let colors = [(GREW, "grew"), (SHRANK, "shrank"), (SAME, chance)];
     header.line(colors.map(|(color, word)| Part::legend(color, word)).to_vec());
-    let caution = (!same_samples).then(|| Part::text("two runs of one program can differ by more"));
-    header.line([Part::text("width: after")].into_iter().chain(caution).collect());
+    let cautions = ["of twenty boxes without a change, one is coloured", "two runs of one program can differ by more"];
+    let cautions = cautions.into_iter().filter(|_| !same_samples).map(Part::text);
+    header.line(std::iter::once(Part::text("width: after")).chain(cautions).collect());
     header.line(rows.note(samples).into_iter().collect());
     header
 }
