@@ -73,7 +73,7 @@ pub use request::{
 };
 pub use sys::{
     StopFlag, ignores_hangup, keep_little_freed_memory, monotonic_ns, resolve_without_plugins, return_freed_memory,
-    step_thread, stop_thread, unmap_code,
+    share_memory, step_thread, stop_thread, unmap_code,
 };
 pub use walk::{JIT_RULE, walk_copied_stack};
 

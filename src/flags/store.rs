@@ -3,6 +3,7 @@
 use crate::output::{Pending, private_directory, private_log};
 use anyhow::Context as _;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, OpenOptions};
@@ -22,9 +23,12 @@ impl Store {
     pub(crate) fn create(dir: &Path) -> anyhow::Result<Self> {
         private_directory(dir, true).with_context(|| format!("cannot create {}", dir.display()))?;
         let lock = File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(|| {
-            format!("another run uses {}: wait for it, or choose another directory with -o", dir.display())
-        })?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                anyhow::bail!("another run uses {}: wait for it, or choose another directory with -o", dir.display())
+            }
+            result => result.with_context(|| format!("cannot lock {}", dir.display()))?,
+        }
         let dir = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
         Ok(Self { dir, _lock: Some(lock) })
     }

@@ -159,21 +159,36 @@ impl Breakpoints {
         placed.into_iter().try_for_each(|(&at, page)| self.write(at, &page.patched()))
     }
 
+    /// Removes all breakpoints temporarily, for another process that runs in the same memory.
+    ///
+    /// # Errors
+    /// If the code cannot be changed.
+    pub(super) fn lift(&self) -> anyhow::Result<()> {
+        self.lift_from(&self.memory)
+    }
+
     /// Removes all breakpoints from a new process that has a copy of the memory, or the same memory. Returns whether it
     /// has the same, in which they are gone from the first process, too; `None` if there are no breakpoints.
     ///
     /// # Errors
     /// If its code cannot be changed.
     pub(super) fn lift_in(&self, pid: Pid) -> anyhow::Result<Option<bool>> {
-        let Some((&address, &original)) = self.placed.iter().find(|(_, original)| **original != BREAKPOINT) else {
+        let mut probes = self.placed.iter().filter(|(_, original)| **original != BREAKPOINT).take(2).peekable();
+        if probes.peek().is_none() {
             return Ok(None);
-        };
-        let memory = Memory::open(pid)?;
-        for (&at, page) in self.pages.iter().filter(|(_, page)| !page.placed.is_empty()) {
-            memory.write(at, &page.bytes).with_context(|| changing(at))?;
         }
-        let mut byte = [0];
-        Ok(Some(self.memory.read(address, &mut byte) == 1 && byte == [original]))
+        self.lift_from(&Memory::open(pid)?)?;
+        // Two of them, since one may be removed for a step.
+        let is_gone = |(&address, &original): (&u64, &u8)| {
+            let mut byte = [0];
+            self.memory.read(address, &mut byte) == 1 && byte == [original]
+        };
+        Ok(Some(probes.all(is_gone)))
+    }
+
+    fn lift_from(&self, memory: &Memory) -> anyhow::Result<()> {
+        let mut pages = self.pages.iter().filter(|(_, page)| !page.placed.is_empty());
+        pages.try_for_each(|(&at, page)| memory.write(at, &page.bytes).with_context(|| changing(at)))
     }
 
     /// Removes all breakpoints if a system call, whose registers these are, is about to move memory with some of them, or to
@@ -187,7 +202,8 @@ impl Breakpoints {
         const DI: usize = 7;
         const SI: usize = 6;
         let (start, len) = (regs.by_number(DI).unwrap_or(0), regs.by_number(SI).unwrap_or(0));
-        let range = start..start.saturating_add(len);
+        // Whole pages.
+        let range = start..start.saturating_add(len.checked_next_multiple_of(PAGE_BYTES).unwrap_or(len));
         if CALLS.contains(&regs.ax) && self.placed.keys().any(|address| range.contains(address)) {
             self.forget();
         }

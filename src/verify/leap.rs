@@ -10,7 +10,7 @@ use super::thread::UnderWay;
 use super::tracee::{self, Registers, run_on};
 use anyhow::Context as _;
 use fpprof_analysis::oracle::{Flow, Transfer, predict_transfer};
-use fpprof_collector::stop_thread;
+use fpprof_collector::{share_memory, stop_thread};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -72,7 +72,7 @@ impl Stepper {
 
     /// Emulates the transfer at which a thread has stopped; `false` if that is not possible.
     fn emulate_transfer(&mut self, tid: Pid) -> bool {
-        let Self { threads, maps, breakpoints, counts, pid, .. } = self;
+        let Self { threads, maps, breakpoints, counts, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return false };
         let before = thread.before;
         let bytes = breakpoints.bytes(before.ip());
@@ -82,7 +82,7 @@ impl Stepper {
         let flow = match predicted {
             Some(Transfer::Call { target, return_address }) => {
                 let Some(slot) = before.sp().checked_sub(8) else { return false };
-                if !tracee::write_u64(*pid, slot, return_address) {
+                if !tracee::write_u64(tid, slot, return_address) {
                     return false;
                 }
                 after.go(target, slot);
@@ -161,12 +161,19 @@ impl Stepper {
     /// # Errors
     /// If its code cannot be changed.
     pub(super) fn lift_from_child(&mut self, parent: Pid, child: Pid, event: i32) -> anyhow::Result<()> {
-        // The kernel names the event by other flags of `clone` than that for the same memory, so this is only a guess.
-        let mut is_same_memory = event != ptrace::Event::PTRACE_EVENT_FORK as i32;
-        if self.lifted.is_none() {
-            is_same_memory = self.breakpoints.lift_in(child)?.unwrap_or(is_same_memory);
-        }
-        if !is_same_memory {
+        // The kernel names the event by other flags of `clone` than that for the same memory, so this is only a guess. It
+        // may not tell more, or not let the child's memory be opened.
+        let is_likely_same = event != ptrace::Event::PTRACE_EVENT_FORK as i32;
+        let is_same = share_memory(parent.as_raw().unsigned_abs(), child.as_raw().unsigned_abs());
+        let is_same = match self.lifted {
+            Some(_) => is_same || is_likely_same,
+            None if is_same => self.breakpoints.lift().map(|()| true)?,
+            None => match self.breakpoints.lift_in(child) {
+                Err(_) if is_likely_same => self.breakpoints.lift().map(|()| true)?,
+                found => found?.unwrap_or(is_likely_same),
+            },
+        };
+        if !is_same {
             return Ok(());
         }
         let is_vfork = event == ptrace::Event::PTRACE_EVENT_VFORK as i32;

@@ -297,7 +297,12 @@ impl Stepper {
         if has_breakpoint && self.lifted.is_none() {
             self.breakpoints.put_back(ip);
         }
-        if goes_on && flow == Flow::PopFlags { self.forget_step(tid) } else { Ok(goes_on) }
+        // Not if a signal came first: it is delivered with the next step, which begins at the same instruction.
+        let has_popped = |thread: &Thread| thread.signal.is_none() && thread.before.ip() != ip;
+        match goes_on && flow == Flow::PopFlags && self.threads.get(&tid).is_some_and(has_popped) {
+            true => self.forget_step(tid),
+            false => Ok(goes_on),
+        }
     }
 
     /// Has the kernel forget that it stepped a thread. After a step that loads the flags it would take the trap flag of

@@ -239,20 +239,24 @@ impl Memory {
         (self.read(address, &mut word) == word.len()).then(|| u64::from_le_bytes(word))
     }
 
-    /// Writes to memory, whatever its protection.
+    /// Writes to memory, whatever its protection. Nothing is written if the process was killed meanwhile, as by another
+    /// thread that ends it: its exit is reported next.
     ///
     /// # Errors
     /// If nothing is mapped there, or it is shared.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, address)
+        match self.0.write_all_at(bytes, address) {
+            Err(error) if error.kind() == io::ErrorKind::WriteZero => Ok(()),
+            result => result,
+        }
     }
 }
 
-/// Writes a word to a process's memory as the process itself could; `false` if that fails.
-pub(super) fn write_u64(pid: Pid, address: u64, word: u64) -> bool {
+/// Writes a word to a thread's memory as the thread itself could; `false` if that fails.
+pub(super) fn write_u64(tid: Pid, address: u64, word: u64) -> bool {
     let Ok(base) = usize::try_from(address) else { return false };
     let remote = RemoteIoVec { base, len: 8 };
-    process_vm_writev(pid, &[IoSlice::new(&word.to_le_bytes())], &[remote]) == Ok(8)
+    process_vm_writev(tid, &[IoSlice::new(&word.to_le_bytes())], &[remote]) == Ok(8)
 }
 
 /// The interrupted registers in a signal frame, at the entry of its handler.

@@ -38,9 +38,9 @@ pub(crate) use perf_stacks::{StackEvent, user_registers};
 pub(crate) use pointer_authentication::code_address_bits;
 pub(crate) use process::{
     OpenFiles, Rusage, has_ended, is_secure_execution, open_pidfd, read_memory, realtime_ns, rusage, set_realtime,
-    share_memory, terminate, thread_cpu_ns, try_wait,
+    terminate, thread_cpu_ns, try_wait,
 };
-pub use process::{monotonic_ns, step_thread, stop_thread};
+pub use process::{monotonic_ns, share_memory, step_thread, stop_thread};
 pub(crate) use rule_keys::{key_hash, rule_key, second_key_hash};
 pub(crate) use shared_map::{OnDemandMap, SharedMap};
 pub use signal::{StopFlag, ignores_hangup};

@@ -125,7 +125,8 @@ pub(crate) fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> usize {
 ///
 /// # Sources
 /// kcmp(2); `KCMP_VM` in the kernel's `include/uapi/linux/kcmp.h`.
-pub(crate) fn share_memory(one: u32, other: u32) -> bool {
+#[must_use]
+pub fn share_memory(one: u32, other: u32) -> bool {
     const KCMP_VM: libc::c_long = 1;
     let [one, other] = [one, other].map(libc::c_long::from);
     // SAFETY: no pointers.

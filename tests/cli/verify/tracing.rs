@@ -59,6 +59,36 @@ fn the_trap_flag_is_not_seen() {
     assert_unnoticed(source, &[""], &PACES);
 }
 
+/// Check that of two signals that arrive before the flags are loaded none is lost.
+#[test]
+fn signals_before_flags_are_loaded_arrive() {
+    let source = r#"
+        #include <signal.h>
+        #include <sys/syscall.h>
+        static volatile int n_first, n_second;
+        static void first(int signal) { n_first += signal == SIGUSR1; }
+        static void second(int signal) { n_second += signal == SIGUSR2; }
+        int main(void) {
+            unsigned long both = 1ul << (SIGUSR1 - 1) | 1ul << (SIGUSR2 - 1);
+            long got = SYS_rt_sigprocmask;
+            register long size __asm__("r10") = 8;
+            sigset_t set;
+            signal(SIGUSR1, first);
+            signal(SIGUSR2, second);
+            sigemptyset(&set);
+            sigaddset(&set, SIGUSR1);
+            sigaddset(&set, SIGUSR2);
+            sigprocmask(SIG_BLOCK, &set, 0);
+            raise(SIGUSR1);
+            raise(SIGUSR2);
+            __asm__ volatile("sub $128, %%rsp; pushfq; syscall; popfq; add $128, %%rsp"
+                             : "+a"(got) : "D"(SIG_UNBLOCK), "S"(&both), "d"(0), "r"(size) : "rcx", "r11", "memory", "cc");
+            return got != 0 || n_first != 1 || n_second != 1;
+        }
+    "#;
+    assert_unnoticed(source, &[""], &PACES);
+}
+
 /// Check that children are not killed by breakpoints, whichever flags of `clone` make them: with the same memory or a copy.
 #[test]
 fn children_of_any_flags_go_on() {
@@ -150,7 +180,7 @@ fn guard_pages_are_met() {
     assert_unnoticed(source, &[""], &PACES[2..]);
 }
 
-/// Check that code is followed that a program has changed while it could be written, and code that it has moved.
+/// Check that code is followed that a program has changed while it could be written, moved, or dropped.
 #[test]
 fn changed_code_is_followed() {
     let source = r#"
@@ -178,10 +208,15 @@ fn changed_code_is_followed() {
                 if (mremap(there, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)site) != (void *)site) return 3;
                 for (int i = 0; i < 100; i++) after += site() - 2;
             }
+            if (argv[1][0] == 'd') {
+                // The whole page is that of the file again.
+                madvise((void *)site, 1, MADV_DONTNEED);
+                for (int i = 0; i < 100; i++) after += site() - 1;
+            }
             return before != 100 || after != 200;
         }
     "#;
-    assert_unnoticed(source, &["changed", "moved"], &PACES);
+    assert_unnoticed(source, &["changed", "moved", "dropped"], &PACES);
 }
 
 /// Check that the stacks of the other threads are known after the first one has ended, whose memory the kernel no longer
