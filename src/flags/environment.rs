@@ -13,7 +13,7 @@ pub(super) fn look() -> FlagsEnvironment {
         let value = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
         value.trim_matches([' ', '\t', ':', '"']).to_owned()
     };
-    // However many of them this process may use.
+    // All CPUs of the machine, not only those that this process may use.
     let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     let linker = version("ld.lld").or_else(|| version("ld")).unwrap_or_default();
     FlagsEnvironment {

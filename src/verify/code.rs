@@ -35,7 +35,7 @@ impl Code {
         let n = breakpoints.memory.read(ip, &mut bytes);
         breakpoints.restore(ip, &mut bytes);
         let flow = flow(bytes.get(..n).unwrap_or(&[]), ip);
-        // Nothing can be read yet where the kernel is about to map the code.
+        // What cannot be read now may be readable later.
         if n > 0
             && !may_change()
             && let Some(slot) = self.slots.get_mut(index)

@@ -161,8 +161,8 @@ impl Stepper {
     /// # Errors
     /// If its code cannot be changed.
     pub(super) fn lift_from_child(&mut self, parent: Pid, child: Pid, event: i32) -> anyhow::Result<()> {
-        // The kernel names the event by other flags of `clone` than that for the same memory, so this is only a guess. It
-        // may not tell more, or not let the child's memory be opened.
+        // The event depends on other flags of `clone` than that for the same memory, so this is only a guess. It is needed
+        // where the kernel does not tell more, or does not let us open the child's memory.
         let is_likely_same = event != ptrace::Event::PTRACE_EVENT_FORK as i32;
         let is_same = share_memory(parent.as_raw().unsigned_abs(), child.as_raw().unsigned_abs());
         let is_same = match self.lifted {

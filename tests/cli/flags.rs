@@ -1,6 +1,8 @@
 //! `fpprof flags` from a manifest to a report, with real builds, runs and recordings.
 
 use crate::support::{Ran, fpprof, ran};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -171,7 +173,14 @@ fn other_machines_and_linkers_are_refused() {
     assert_eq!((ran(&mut flags(&manifest, &out)).status, lines()), (0, 2));
     let run = flags(&manifest, &out);
     let mut on_one = Command::new("taskset");
-    on_one.args(["-c", "0"]).arg(run.get_program()).args(run.get_args()).env("LC_ALL", "C.UTF-8").env("LANGUAGE", "fr");
+    let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let cpu = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu) == Ok(true)).unwrap();
+    on_one
+        .args(["-c", &cpu.to_string()])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("LC_ALL", "C.UTF-8")
+        .env("LANGUAGE", "fr");
     assert_eq!((ran(&mut on_one).status, lines()), (0, 2));
 
     let bin = dir.path().join("bin");
