@@ -15,12 +15,13 @@ pub(super) fn look() -> FlagsEnvironment {
     };
     // All CPUs of the machine, not only those that this process may use.
     let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    let linker = version("ld.lld").or_else(|| version("ld")).unwrap_or_default();
+    // A `link` without `{layout}` may use another linker than lld.
+    let tools: Vec<_> = ["ld.lld", "ld", "as"].into_iter().filter_map(version).collect();
     FlagsEnvironment {
         cpu: format!("{cpus} × {}", field(&cpuinfo, "model name")),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         distribution: field(&os_release, "PRETTY_NAME="),
-        binutils: format!("{linker}; {}", version("as").unwrap_or_default()),
+        binutils: tools.join("; "),
         date: jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(),
         load: loadavg.split(' ').take(3).collect::<Vec<_>>().join(" "),
     }

@@ -18,25 +18,30 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Runs everything that is not finished yet; returns the errors of programs, which keep their partial results.
+/// How a failure to record begins.
+const NO_RECORDING: &str = "no recording";
+
+/// Runs everything that is not finished yet; returns what failed. Results that are complete are kept.
 pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<Vec<String>> {
     describe(store)?;
     let earlier: Option<Plan> = Store::read(&store.path("manifest.json"));
-    let mut plan = plan(manifest_path, manifest, store);
+    let mut failed = Vec::new();
+    let mut plan = plan(manifest_path, manifest, store, &mut failed);
     plan.missing.iter().for_each(|what| print_message(&format!("flags: not available: {what}")));
-    anyhow::ensure!(!plan.flag_sets.is_empty(), "no compiler of the manifest is installed");
+    anyhow::ensure!(!plan.flag_sets.is_empty(), "no flag set can be built: {}", plan.missing.join("; "));
     let layout = if plan.layout == LLD { LLD } else { OBJECTS };
     let builder = Builder { store, manifest, layout };
-    build(&builder, &mut plan)?;
+    build(&builder, &mut plan, &mut failed)?;
     for program in manifest.program.iter().filter(|program| plan.programs.contains(&program.name)) {
         let identity = plan.identity(store, program, earlier.as_ref())?;
         plan.identities.insert(program.name.clone(), identity);
     }
     Store::write(&store.path("manifest.json"), &plan)?;
-    anyhow::ensure!(!plan.programs.is_empty(), "no program could be built");
+    anyhow::ensure!(!plan.programs.is_empty(), "no program could be built: {}", failed.join("; "));
     let mut supervisor = Supervisor::start(Duration::from_secs(manifest.limit_s.into()))?;
-    facts(store, &plan, &mut supervisor)?;
-    times(store, &plan, &mut supervisor)
+    failed.extend(facts(store, &plan, &mut supervisor)?);
+    failed.extend(times(store, &plan, &mut supervisor)?);
+    Ok(failed)
 }
 
 /// Describes this machine, unless earlier results in the directory are described.
@@ -52,8 +57,13 @@ fn describe(store: &Store) -> anyhow::Result<()> {
     };
     let words =
         |of: &FlagsEnvironment| format!("{}; Linux {}; {}; {}", of.cpu, of.kernel, of.distribution, of.binutils);
+    let tools = |of: &FlagsEnvironment| of.binutils.split("; ").map(str::to_owned).collect::<Vec<_>>();
+    // Earlier versions of fpprof did not note ld beside lld, which is the first.
+    let (before, after) = (tools(&begun), tools(&now));
+    let are_tools_same = before.first() == after.first() && before.iter().all(|tool| after.contains(tool));
     anyhow::ensure!(
-        words(&begun) == words(&now),
+        are_tools_same
+            && (&begun.cpu, &begun.kernel, &begun.distribution) == (&now.cpu, &now.kernel, &now.distribution),
         "the results in {} are of another machine, system, linker or assembler ({}) than there is here ({}): use another \
          directory with -o",
         store.path("").display(),
@@ -63,7 +73,8 @@ fn describe(store: &Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
+/// What can be evaluated here. A flag set whose preparation fails is left out and added to `failed`.
+fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store, failed: &mut Vec<String>) -> Plan {
     let mut flag_sets = Vec::new();
     let mut missing = Vec::new();
     for flags in &manifest.flags {
@@ -73,7 +84,11 @@ fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
         };
         match prepare(store, &manifest.here, flags, &version) {
             Ok(()) => flag_sets.push(flag_set(flags, version)),
-            Err(error) => missing.push(format!("flags {}: {error:#}", flags.name)),
+            Err(error) => {
+                let words = format!("flags {}: {error:#}", flags.name);
+                missing.push(words.clone());
+                failed.push(words);
+            }
         }
     }
     let here: HashSet<_> = flag_sets.iter().map(|flags| flags.name.clone()).collect();
@@ -122,8 +137,8 @@ fn flag_set(flags: &Flags, version: String) -> FlagSet {
     }
 }
 
-/// Builds every arm. A program that cannot be built under every flag set is reported and left out.
-fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
+/// Builds every arm. A program that cannot be built under every flag set is left out and added to `failed`.
+fn build(builder: &Builder<'_>, plan: &mut Plan, failed: &mut Vec<String>) -> anyhow::Result<()> {
     let manifest = builder.manifest;
     let n_arms = manifest.program.iter().map(|program| plan.arms(program).len()).sum();
     let mut progress = Progress::new("builds", n_arms);
@@ -171,7 +186,9 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
             }
             Err(error) => {
                 print_message(&format!("flags: skipping {}, which does not build: {error:#}", program.name));
-                plan.missing.push(format!("program {}: {error:#}", program.name));
+                let words = format!("program {}: {error:#}", program.name);
+                plan.missing.push(words.clone());
+                failed.push(words);
             }
         }
     }
@@ -197,8 +214,9 @@ fn build_arm(
     builder.arm(program, sources, flags, &set.version, arm).with_context(what)
 }
 
-/// Collects sizes, audits, instruction counts and recordings of every arm, unless they are already there.
-fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+/// Collects sizes, audits, instruction counts and recordings of every arm, unless they are already there; returns what
+/// failed.
+fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<Vec<String>> {
     let manifest = &plan.manifest;
     // Of an arm the last one counts: a change may have been taken back. What failed is tried again.
     let lines = store.lines::<Fact>(Fact::FILE)?.into_iter();
@@ -206,6 +224,7 @@ fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
         lines.map(|fact| ((fact.program, fact.arm), fact.missing.is_empty().then_some(fact.key))).collect();
     let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
     let n_arms = programs.iter().map(|program| plan.arms(program).len()).sum();
+    let mut failed = Vec::new();
     let mut progress = Progress::new("audits and recordings", n_arms);
     for program in programs {
         for arm in plan.arms(program) {
@@ -216,11 +235,16 @@ fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
                 continue;
             }
             let (result, missing) = fact(manifest, program, &arm, &dir, supervisor)?;
-            missing.iter().for_each(|what| print_message(&format!("flags: {} {}: {what}", program.name, arm.flags)));
+            for what in &missing {
+                let words = format!("{} {}: {what}", program.name, arm.flags);
+                print_message(&format!("flags: {words}"));
+                // Instructions cannot be counted of every program; recordings can be made of all.
+                failed.extend(Some(words).filter(|_| what.starts_with(NO_RECORDING)));
+            }
             store.append(Fact::FILE, &Fact { program: program.name.clone(), arm, key, result, missing })?;
         }
     }
-    Ok(())
+    Ok(failed)
 }
 
 fn fact(
@@ -247,7 +271,7 @@ fn fact(
         let (run, has_sframe) = (command(&manifest.here, dir, 0, words), result.sizes.sframe > 0);
         match recordings::quality(recording, &run, has_sframe, dir, supervisor) {
             Ok(quality) => result.quality = Some(quality),
-            Err(error) => missing.push(format!("no recording: {error:#}")),
+            Err(error) => missing.push(format!("{NO_RECORDING}: {error:#}")),
         }
     }
     Ok((result, missing))

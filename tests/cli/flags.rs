@@ -185,9 +185,13 @@ fn other_machines_and_linkers_are_refused() {
 
     let bin = dir.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    program(&bin.join("as"), "[ \"$1\" = --version ] && echo another assembler || exec /usr/bin/as \"$@\"");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    refused(flags(&manifest, &out).env("PATH", path), "another assembler");
+    for tool in ["as", "ld", "ld.lld"] {
+        let other = bin.join(tool);
+        program(&other, &format!("[ \"$1\" = --version ] && echo another {tool} || exec /usr/bin/{tool} \"$@\""));
+        refused(flags(&manifest, &out).env("PATH", &path), &format!("another {tool}"));
+        fs::remove_file(other).unwrap();
+    }
     let mut other: serde_json::Value = serde_json::from_slice(&fs::read(&environment).unwrap()).unwrap();
     other["kernel"] = "1.2.3".into();
     fs::write(&environment, other.to_string()).unwrap();
@@ -225,22 +229,38 @@ fn libraries_are_prepared_once() {
     fs::write(&manifest, text).unwrap();
     for _ in 0..2 {
         let run = ran(&mut flags(&manifest, &out));
-        assert_eq!(run.status, 0, "{}", run.stderr);
-        assert!(run.stderr.contains("flags gcc-fp: preparing: exit status: 3: an error of ours"), "{}", run.stderr);
+        assert_eq!(run.status, 1, "{}", run.stderr);
+        let error = "fpprof: flags gcc-fp: preparing: exit status: 3: an error of ours";
+        assert!(run.stderr.contains(error), "{}", run.stderr);
     }
     assert_eq!(fs::read_to_string(&made).unwrap(), "made\n");
     let linked = ran(Command::new("ldd").arg(out.join("builds/fib/gcc/bin-01")));
     assert!(linked.stdout.contains("/prepared/gcc/src/libscale.so"), "{}", linked.stdout);
     fs::write(dir.path().join("scale.c"), "int scale, another;").unwrap();
-    assert_eq!(ran(&mut flags(&manifest, &out)).status, 0);
+    assert_eq!(ran(&mut flags(&manifest, &out)).status, 1);
     assert_eq!(fs::read_to_string(&made).unwrap(), "made\nmade\n", "of an edited source");
     set_version(2);
-    assert_eq!(ran(&mut flags(&manifest, &out)).status, 0);
+    assert_eq!(ran(&mut flags(&manifest, &out)).status, 1);
     assert_eq!(fs::read_to_string(&made).unwrap(), "made\nmade\nmade\n", "by another version of the compiler");
     let report = evaluation(&out);
     let sets: Vec<&str> =
         report["flag_sets"].as_array().unwrap().iter().filter_map(|set| set["name"].as_str()).collect();
     assert_eq!(sets, ["gcc"]);
+}
+
+/// Check that a program that does not build is named at the end, and that the others are evaluated.
+#[test]
+fn programs_that_do_not_build_are_failures() {
+    let dir = tempfile::tempdir().unwrap();
+    let (manifest, out) = (manifest(dir.path(), 1, ""), dir.path().join("out"));
+    let text = fs::read_to_string(&manifest).unwrap();
+    let broken = text.replacen("-c {src}/fib.c", "-c {src}/missing.c", 1);
+    assert_ne!(broken, text);
+    fs::write(&manifest, broken).unwrap();
+    let run = ran(&mut flags(&manifest, &out));
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("fpprof: program script: script under gcc: "), "{}", run.stderr);
+    assert_eq!(fs::read_to_string(out.join("rounds.jsonl")).unwrap().lines().count(), 1);
 }
 
 /// Check that a run killed in the middle of its rounds continues, and keeps every finished round; and that no second one
