@@ -1,6 +1,6 @@
 //! `fpprof import`: converts another profiler's file to a recording.
 
-use crate::exit::DONE;
+use crate::exit::{DONE, Usage};
 use crate::output::{RecordingFile, print_message};
 use crate::worker::{Files, open_input, standard_input};
 use anyhow::{Context as _, ensure};
@@ -45,6 +45,9 @@ const FILE_HEADER: &[u8] = b"PERFILE2\x68\0\0\0\0\0\0\0";
 /// # Errors
 /// If the file has another format or is damaged, has no samples, or the recording cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    if args.output == Path::new("-") {
+        return Err(Usage("import cannot write to stdout: name a file with -o".to_owned()).into());
+    }
     let id = |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     ensure!(
         id(&args.output).is_none_or(|output| id(&args.file) != Some(output)),

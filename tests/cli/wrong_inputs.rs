@@ -46,6 +46,7 @@ fn values_are_checked_before_anything_runs() {
         assert_refused(&ran(fpprof().args(["record", "-a"]).args(options)), 2, words);
     }
     assert_refused(&run(["record", "--switch-output", "1h", "--", "sh", "-c", &touch]), 2, &["--switch-output", "CMD"]);
+    assert_refused(&run(["import", "perf.data", "-o", "-"]), 2, &["stdout", "-o"]);
     for (options, words) in [
         (&["--aggregate"][..], &["--aggregate", "no two copied stacks are equal", "--call-graph cfi"][..]),
         (&["--aggregate", "--call-graph", "dwarf,4096"], &["no two copied stacks are equal", "--call-graph cfi"]),

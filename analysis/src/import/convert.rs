@@ -106,6 +106,14 @@ pub(super) fn mmap(record: &MmapRecord<'_>, common: &CommonData, build_ids: &Bui
     })
 }
 
+/// The name of the idle thread of each CPU, all with the number 0. perf writes no event for it.
+///
+/// # Sources
+/// `perf_session__register_idle_thread` in `tools/perf/util/session.c`.
+pub(super) fn idle() -> Comm {
+    Comm { time_ns: 0, pid: 0, tid: 0, comm: b"swapper".to_vec(), exec: false, start_ticks: 0 }
+}
+
 /// The name of a thread.
 pub(super) fn comm(record: &CommOrExecRecord<'_>, common: &CommonData) -> Option<Comm> {
     Some(Comm {
@@ -134,11 +142,11 @@ pub(super) fn exit(record: &ForkOrExitRecord) -> Option<Exit> {
     Some(Exit { time_ns: record.timestamp, pid: id(record.pid)?, tid: id(record.tid)? })
 }
 
-/// Converts a sample into `out`, reusing its memory; `None` if it has no process, time or CPU. If the stack is read
-/// separately, `out.stack` is left unspecified for the caller to fill in.
+/// Converts a sample of an event, given with its fixed period, into `out`, reusing its memory; `None` if it has no
+/// process or time. If the stack is read separately, `out.stack` is left unspecified for the caller to fill in.
 pub(super) fn sample(
     record: &SampleRecord<'_>,
-    event: usize,
+    (event, fixed_period): (usize, u64),
     arch: Arch,
     is_stack_apart: bool,
     out: &mut Sample,
@@ -155,7 +163,7 @@ pub(super) fn sample(
         pid: sampled(record.pid?)?,
         tid: sampled(record.tid?)?,
         event: u16::try_from(event).ok()?,
-        weight: record.period.unwrap_or(1),
+        weight: record.period.unwrap_or(fixed_period),
         in_kernel: record.cpu_mode == CpuMode::Kernel,
         user_regs: record.user_regs.as_ref().and_then(|regs| user_regs(regs, arch)),
         stack,

@@ -84,6 +84,17 @@ impl Events {
         Some(id.and_then(|id| self.by_id.get(&id).copied()).unwrap_or(0))
     }
 
+    /// The weight of an event's samples if they do not record it: its fixed period.
+    ///
+    /// # Sources
+    /// `evsel__parse_sample` in `tools/perf/util/evsel.c`.
+    pub(super) fn fixed_period(&self, event: usize) -> u64 {
+        match self.attributes.get(event).map(|attribute| attribute.attr.sampling_policy) {
+            Some(SamplingPolicy::Period(period)) => period.get(),
+            _ => 1,
+        }
+    }
+
     /// Number of events.
     pub(super) fn n(&self) -> usize {
         self.layouts.len()

@@ -11,7 +11,8 @@ use super::rounds::Rounds;
 use crate::replay::Input;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{
-    Arch, CpuCounters, End, EndReason, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss, Uncounted,
+    Arch, CpuCounters, End, EndReason, KernelSymbol, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss,
+    Uncounted,
 };
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID as MISC_MMAP_BUILD_ID;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
@@ -45,8 +46,19 @@ pub struct Imported {
 /// [`ImportError`]: the file has another format, is damaged, of another machine, or without samples.
 pub fn perf_data(mut input: impl Input, mut output: impl Write) -> Result<Imported, ImportError> {
     let input: &mut dyn Input = &mut input;
-    let (import, records) = Import::of_file(input)?;
+    let kernel_symbol = kernel_symbol(input)?;
+    let (mut import, records) = Import::of_file(input)?;
+    import.features.kernel_symbol = kernel_symbol;
     import.write(records, &mut output)
+}
+
+/// The symbol with the kernel's address, which the recording needs before the first sample. It is at the beginning of a
+/// file, or at its end (`perf record --tail-synthesize`).
+fn kernel_symbol(input: &mut dyn Input) -> Result<Option<KernelSymbol>, ImportError> {
+    let (mut import, records) = Import::of_file(input)?;
+    let mut records = records.without_samples();
+    while import.features.kernel_symbol.is_none() && import.step(&mut records, &mut Ignore)? {}
+    Ok(import.features.kernel_symbol)
 }
 
 /// Converts the output of `perf record -o -`.
@@ -83,6 +95,8 @@ pub(super) struct Import {
     /// Sum of the `LOST_SAMPLES` records, which count samples; `LOST` counts records of any kind.
     lost_by_format: u64,
     last_ns: u64,
+    /// The idle thread was passed on.
+    has_idle: bool,
     /// There are no more records.
     is_over: bool,
     pub(super) done: Imported,
@@ -95,6 +109,19 @@ pub(super) trait Sink {
 
     /// Receives an event.
     fn sideband(&mut self, event: Sideband) -> Result<(), ImportError>;
+}
+
+/// Ignores all.
+struct Ignore;
+
+impl Sink for Ignore {
+    fn sample(&mut self, _: &Import, _: &mut Sample) -> Result<(), ImportError> {
+        Ok(())
+    }
+
+    fn sideband(&mut self, _: Sideband) -> Result<(), ImportError> {
+        Ok(())
+    }
 }
 
 /// The recording, which is started by the first sample.
@@ -195,6 +222,9 @@ impl Import {
         records: &mut Records<R>,
         sink: &mut impl Sink,
     ) -> Result<bool, ImportError> {
+        if !std::mem::replace(&mut self.has_idle, true) {
+            sink.sideband(Sideband::Comm(convert::idle()))?;
+        }
         if let Some((head, body)) = self.rounds.pop() {
             self.take(head, &body, records, sink)?;
             self.rounds.give_back(body);
@@ -307,6 +337,7 @@ impl Import {
         let arch = Arch::by_name(&self.features.arch).unwrap_or_default();
         let sideband = match record {
             EventRecord::Sample(record) => {
+                let event = (event, self.events.fixed_period(event));
                 return convert::sample(&record, event, arch, is_stack_apart, sample)
                     .map_or(Taken::Damaged, |()| Taken::Sample);
             }

@@ -95,7 +95,8 @@ fn recorded(meta: &Meta, start_ns: u64) -> ProfileOrigin {
 }
 
 fn event_of(Event { name, sampling, measure }: &Event) -> ProfileEvent {
-    let weight = match (measure, name.split(':').next()) {
+    // perf appends modifiers and settings: `cpu-clock:u`, `cpu-clock/freq=499/`.
+    let weight = match (measure, name.split([':', '/']).next()) {
         (Measure::Blocked { .. }, _) => Weight::BlockedNs,
         (_, Some("cpu-clock" | "task-clock")) => Weight::CpuNs,
         _ => Weight::Occurrences,

@@ -43,7 +43,7 @@ impl KernelMissing {
             Self::OtherBoot => {
                 "the machine was rebooted since the recording, and the kernel's addresses changed (KASLR)"
             }
-            Self::Unplaced => "the recording does not have the kernel's load address; import the perf.data file again",
+            Self::Unplaced => "the recording does not have the kernel's load address",
             Self::Restricted => "kernel addresses are hidden; run as root, or: sysctl kernel.kptr_restrict=0",
             Self::Unreadable => "cannot read /proc/kallsyms",
         }

@@ -50,7 +50,10 @@ fn record(options: &[&str]) -> Vec<u8> {
     let program = dir.compile("burn", "burn.c", BURN, &["-O2", "-fno-omit-frame-pointer"]);
     let file = dir.path("perf.data");
     let mut perf = Command::new("perf");
-    perf.args(["record", "-q", "-F", "499"]);
+    perf.args(["record", "-q"]);
+    if !options.contains(&"-c") {
+        perf.args(["-F", "499"]);
+    }
     if !options.contains(&"-e") {
         perf.args(["-e", "cpu-clock"]);
     }

@@ -1,7 +1,7 @@
 //! Files written by perf are imported completely.
 
 use super::{ImportError, contents, data, import, new_record, record, recorded, records, set_word, with_records, word};
-use crate::address_space::Builder;
+use crate::address_space::{Builder, Timeline};
 use crate::import::records::user;
 use crate::import::{PerfSamples, perf_events};
 use crate::modules::FileModules;
@@ -205,6 +205,44 @@ fn samples_in_place_are_those_of_the_recording() {
         assert_eq!(meta.events.len(), 1, "{kind}");
     }
     assert!(PerfSamples::new(Cursor::new(&all.pipe)).is_err());
+}
+
+/// Check that samples without a weight have that of their event: its fixed period.
+#[test]
+fn samples_of_a_fixed_period_weigh_as_much() {
+    let (_, written) = import(&record(&["-g", "-c", "2000000"])).unwrap();
+    let (samples, _) = contents(&written);
+    assert!(samples.len() > 20 && samples.iter().all(|sample| sample.weight == 2_000_000), "{samples:?}");
+    let (_, written) = import(&recorded().fp).unwrap();
+    assert!(contents(&written).0.iter().all(|sample| sample.weight != 1));
+}
+
+/// Check that samples of idle CPUs, of which perf writes no event, are of a kernel thread with perf's name.
+#[test]
+fn idle_cpus_are_kernel_threads() {
+    for file in [&recorded().fp, &recorded().pipe] {
+        let (_, written) = import(file).unwrap();
+        let (samples, events) = contents(&written);
+        let timeline = Timeline::new(events);
+        let place = timeline.place(0, 0, samples[0].time_ns);
+        assert!(place.may_be_of_kernel, "{place:?}");
+        assert_eq!(place.comm.map(|comm| timeline.comm(comm)), Some(&b"swapper"[..]));
+    }
+}
+
+/// Check that the kernel's address is found where perf writes it: before the samples or, with `--tail-synthesize`, after
+/// them.
+#[test]
+fn address_of_the_kernel_is_found_anywhere() {
+    let symbol = |file: &[u8]| {
+        let (_, written) = import(file).unwrap();
+        let symbol = Recording::open(Cursor::new(written)).unwrap().meta().host.kernel_symbol.clone();
+        // perf has the build ID only if a sample is in the kernel.
+        symbol.map(|symbol| (symbol.name, symbol.address))
+    };
+    let usual = symbol(&recorded().fp);
+    assert!(usual.is_some());
+    assert_eq!(symbol(&record(&["-g", "--tail-synthesize"])), usual);
 }
 
 /// Check that a truncated file gives the samples before the cut and reports it, and that one without samples is
