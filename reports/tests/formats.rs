@@ -4,10 +4,13 @@ mod support;
 
 use bytes::Bytes;
 use fpprof_analysis::folded::Unit;
-use fpprof_analysis::profile::{Grouping, Profile, ProfileSample, ProfileThread, Weight};
+use fpprof_analysis::profile::{
+    Grouping, Profile, ProfileFrame, ProfileModule, ProfileSample, ProfileStack, ProfileThread, Weight,
+};
 use fpprof_reports::parquet::{counters, stacks};
 use fpprof_reports::profile::request::Request;
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, pyroscope, speedscope};
+use fpprof_unwind::{Root, StopReason};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
@@ -155,7 +158,7 @@ struct Pprof {
     #[prost(message, repeated, tag = "2")]
     samples: Vec<PprofSample>,
     #[prost(message, repeated, tag = "3")]
-    mappings: Vec<()>,
+    mappings: Vec<PprofMapping>,
     #[prost(string, repeated, tag = "6")]
     strings: Vec<String>,
     #[prost(int64, tag = "9")]
@@ -166,6 +169,12 @@ impl Pprof {
     fn samples(&self) -> i64 {
         self.samples.iter().filter_map(|sample| sample.values.first()).sum()
     }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PprofMapping {
+    #[prost(int64, tag = "5")]
+    file_name: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -229,9 +238,37 @@ fn pyroscope_has_a_profile_for_each_set_of_labels() {
     let name = |profile: &Profile| to_pyroscope(profile, 1 << 20)[0].0.clone();
     let of_machine = "host_name=z,hostname=nbdkit,label_1_x=a_b_c\\n,label___name__=y,strategy=dwarf";
     assert_eq!(name(&profile), format!("a_b.service{{{of_machine},unit=a b.service}}"));
-    profile.threads[0].labels.push(label("service.name", "shop"));
-    profile.threads[1].labels.push(label("service.name", "shop"));
-    assert_eq!(name(&profile), format!("shop{{{of_machine},unit=a b.service}}"));
+    // Two names that become one are one service: Pyroscope would take the second profile for a copy of the first.
+    profile.threads[0].labels.push(label("service.name", "shop/eu"));
+    profile.threads[1].labels.push(label("service.name", "shop:eu"));
+    let [(name, _)] = &to_pyroscope(&profile, 1 << 20)[..] else { panic!("one request") };
+    assert_eq!(*name, format!("shop_eu{{{of_machine},unit=a b.service}}"));
+}
+
+/// Check that the program of a pprof file is that of the process with most samples, also if these are of threads whose
+/// stacks do not start in it.
+#[test]
+fn program_of_pprof_is_the_busiest() {
+    let mut profile = timed::profile("nbdkit");
+    let (thread, sample, module) = (profile.threads[0].clone(), profile.samples[0], profile.modules[0].clone());
+    let whole = profile.stacks[sample.stack as usize].clone();
+    let last = |profile: &Profile| u32::try_from(profile.frames.len() - 1).unwrap();
+    let mut start_in = |path: &str, root| {
+        profile.modules.push(ProfileModule { path: path.to_owned(), ..module.clone() });
+        let module = Some(u32::try_from(profile.modules.len() - 1).unwrap());
+        profile.frames.push(ProfileFrame { module, ..profile.frames[*whole.frames.last().unwrap() as usize].clone() });
+        profile.stacks.push(ProfileStack { frames: vec![last(&profile)], stop: StopReason::Complete(root) });
+        u32::try_from(profile.stacks.len() - 1).unwrap()
+    };
+    let [loader, server, child] = ["/lib/ld.so", "/bin/server", "/bin/child"].map(|path| start_in(path, Root::Start));
+    let library = start_in("/lib/libc.so.6", Root::ThreadStart);
+    profile.threads = [(1, 1), (1, 2), (3, 3)].map(|(pid, tid)| ProfileThread { pid, tid, ..thread.clone() }).into();
+    profile.samples = [(0, loader, 1), (0, server, 2), (1, library, 100), (2, child, 50)]
+        .map(|(thread, stack, samples)| ProfileSample { thread, stack, samples, ..sample })
+        .into();
+    let pprof = Pprof::decode(gunzipped(&written(|out| pprof::write(&profile, out))).as_slice()).unwrap();
+    let file = usize::try_from(pprof.mappings[0].file_name).unwrap();
+    assert_eq!(pprof.strings[file], "/bin/server");
 }
 
 /// Check that of too many services, those with the most samples have profiles of their own, and that no sample is lost.

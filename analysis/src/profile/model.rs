@@ -2,7 +2,7 @@
 
 use crate::folded::{Origin, Unit};
 use crate::symbols::SourceLine;
-use fpprof_recording::model::BuildId;
+use fpprof_recording::model::{BuildId, NO_PROCESS};
 use fpprof_unwind::StopReason;
 use std::ops::Range;
 use std::time::Duration;
@@ -171,6 +171,14 @@ pub struct ProfileThread {
     pub environment: Vec<u8>,
     /// Names and values of the process's labels, sorted by name; none unless the caller adds them.
     pub labels: Vec<(String, String)>,
+}
+
+impl ProfileThread {
+    /// Its thread ID; `None` of an idle CPU, of a thread that had none any more, and if a store does not have it.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        Some(self.tid).filter(|&tid| tid > 0 && tid != NO_PROCESS)
+    }
 }
 
 /// A sample, or the sum of equal ones.

@@ -218,11 +218,11 @@ fn sample_attributes(
     attributes: &mut Attributes,
 ) -> Vec<i32> {
     let mut indices = Vec::with_capacity(5);
-    if let Some(ProfileThread { tid, comm, .. }) = row(&profile.threads, thread) {
-        if profile.grouping == Grouping::Each {
-            indices.push(attributes.number(strings, "thread.id", AttributeValue::Number((*tid).into())));
-        }
-        indices.push(attributes.number(strings, "thread.name", AttributeValue::Text(comm.clone())));
+    if let Some(thread) = row(&profile.threads, thread) {
+        let id = thread.id().filter(|_| profile.grouping == Grouping::Each);
+        let id = id.map(|id| attributes.number(strings, "thread.id", AttributeValue::Number(id.into())));
+        indices.extend(id);
+        indices.push(attributes.number(strings, "thread.name", AttributeValue::Text(thread.comm.clone())));
     }
     let words = [
         ("fpprof.strategy", Some(profile.strategy.as_str())),

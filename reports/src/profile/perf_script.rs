@@ -50,8 +50,9 @@ fn head(profile: &Profile, sample: &ProfileSample, weight: u64, out: &mut dyn Wr
         out,
         "{} {}/{} [{:03}] {}.{:06}: {:10} {}: ",
         visible(&thread.comm),
-        thread.pid,
-        thread.tid,
+        // An exiting thread does not have them; perf prints -1 then.
+        thread.pid.cast_signed(),
+        thread.tid.cast_signed(),
         sample.cpu,
         time_ns / NS_PER_S,
         time_ns % NS_PER_S / 1000,

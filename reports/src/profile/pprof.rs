@@ -93,8 +93,7 @@ impl Encoder<'_> {
                     "process" => (thread?.process.as_str(), 0),
                     "thread" => (thread?.comm.as_str(), 0),
                     "pid" => ("", thread?.pid),
-                    // 0 of a thread that a store does not have.
-                    "tid" => ("", Some(thread?.tid).filter(|&tid| tid > 0)?),
+                    "tid" => ("", thread?.id()?),
                     "stack" => (stop?.class(), 0),
                     "stack_end" => (stop?.name(), 0),
                     _ => return None,
@@ -163,18 +162,29 @@ impl Values {
     }
 }
 
-/// The module in which most stacks start: pprof takes the first mapping for the program.
+/// The program with most samples: pprof takes the first mapping for it. A process's program is the module in which most
+/// stacks of its first thread start; those of its other threads start in the C library.
 fn main_module(profile: &Profile) -> Option<u32> {
-    let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
+    let (mut processes, mut starts) = (BTreeMap::<_, u64>::new(), BTreeMap::<_, BTreeMap<u32, u64>>::new());
     for sample in &profile.samples {
+        let process = row(&profile.threads, sample.thread).map(|thread| (thread.pid, thread.process.as_str()));
+        let n = processes.entry(process).or_default();
+        *n = n.saturating_add(sample.samples);
         let stack = row(&profile.stacks, sample.stack).filter(|stack| stack.stop == StopReason::Complete(Root::Start));
         let outermost = stack.and_then(|stack| row(&profile.frames, *stack.frames.last()?));
         if let Some(module) = outermost.and_then(|frame| frame.module) {
-            let n = samples.entry(module).or_default();
+            let n = starts.entry(process).or_default().entry(module).or_default();
             *n = n.saturating_add(sample.samples);
         }
     }
-    samples.into_iter().max_by_key(|&(_, n)| n).map(|(module, _)| module)
+    let most = |modules: BTreeMap<u32, u64>| modules.into_iter().max_by_key(|&(_, n)| n).map(|(module, _)| module);
+    let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
+    for (process, starts) in starts {
+        let Some(module) = most(starts) else { continue };
+        let n = samples.entry(module).or_default();
+        *n = n.saturating_add(processes.get(&process).copied().unwrap_or(0));
+    }
+    most(samples)
 }
 
 fn locations(tables: &Dictionary) -> Vec<message::Location> {

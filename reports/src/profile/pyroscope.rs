@@ -122,6 +122,12 @@ fn labels_of(profile: &Profile, thread: &ProfileThread) -> Labels {
     for (name, text) in &thread.labels {
         add(&label_name(name), text);
     }
+    let service = labels.entry("service_name".to_owned()).or_default();
+    *service = replaced(service, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'));
+    if service.is_empty() {
+        // The server requires one.
+        "unknown".clone_into(service);
+    }
     labels
 }
 
@@ -148,9 +154,6 @@ fn replaced(text: &str, is_allowed: impl Fn(char) -> bool) -> String {
 /// The query of the URL: the labels and the time.
 fn query(profile: &Profile, mut labels: Labels) -> String {
     let service = labels.remove("service_name").unwrap_or_default();
-    let service = replaced(&service, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'));
-    // The server requires one.
-    let service = if service.is_empty() { "unknown" } else { &service };
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let start_ns = profile.recorded.start_unix_ns;
     let duration_ns = u64::try_from(profile.duration.as_nanos()).unwrap_or(u64::MAX);
