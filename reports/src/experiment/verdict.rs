@@ -25,7 +25,8 @@ pub(super) const RULE: &str = "A mode is usable if it has at least 100 stacks, a
     dropped; and if the balance holds in every run where it can be checked. The verdict is the usable mode with the \
     fewest bytes per sample. A complete frame-pointer stack can still miss the caller of its leaf, so frame pointers are \
     usable only if, where both kinds of stack were taken in the same samples, at least 99 % of their stacks have every \
-    frame of DWARF's and no wrong one. A slow-down counts only if its 95 % interval excludes none.";
+    frame of DWARF's and no wrong one. A slow-down counts only if its 95 % interval excludes none; each mode is judged by itself, so of twenty \
+    modes that cost nothing, about one is expected to differ by chance.";
 
 /// The sentences of the verdict, the most important first.
 pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {

@@ -132,8 +132,11 @@ fn balance(closing: &Closing<'_>) -> Paragraph {
     line.part(if n_lost > 0 { Tone::Warn } else { Tone::Plain }, format!("+ lost {}", count(n_lost)));
     let causes: Vec<_> = closing.lost.iter().filter(|&(_, &n)| n > 0).collect();
     if !causes.is_empty() {
-        let by_cause: Vec<_> = causes.iter().map(|&(cause, &n)| format!("{} {}", shown(cause), count(n))).collect();
-        line.part(Tone::Plain, format!("({})", by_cause.join(", ")));
+        // Without an end, it is not known how many of the last ticks were skipped.
+        let is_end_missing = !closing.is_imported && closing.cost.is_none();
+        let at_most = |cause: &str| if is_end_missing && cause == "unwritten" { "at most " } else { "" };
+        let by_cause = causes.iter().map(|&(cause, &n)| format!("{} {}{}", shown(cause), at_most(cause), count(n)));
+        line.part(Tone::Plain, format!("({})", by_cause.collect::<Vec<_>>().join(", ")));
     }
     if !closing.is_imported {
         line.part(Tone::Plain, format!("+ skipped {}", count(closing.skipped)));
