@@ -1,14 +1,14 @@
 //! Unwinds and symbolises the samples of an interval; if this process is privileged, in a process of its own.
 //!
-//! The process receives files through its socket: a `Task` as JSON, then the interval's recording. It
-//! writes to its standard output, also a file: a `Head` as one line of JSON, the table of stacks, and the requests to a
-//! collector. Then it exits. Tables are merged likewise: the files after the task are the tables, and the answer is a
-//! `MergedHead` and the table.
+//! The process receives files through its socket: a `Task` as JSON, then the interval's recording. It writes its answer
+//! to its standard output, also a file: counts, the table of stacks, and the requests to a collector. Then it exits.
+//! Tables are merged likewise: the files after the task are the tables, and the answer is one table.
 
+use super::answer::{MergedHead, Output, UNEXPECTED, read_head, read_output, remove_smallest, write};
 use super::attempts::{ATTEMPTS, FirstAttempt};
 use super::compaction::Outcome;
 use super::config::Protocol;
-use super::labels::{self, LabelRule, LeftOut};
+use super::labels::{self, LabelRule};
 use super::stopping::Stopping;
 use crate::debuginfod::{Background, Fetcher};
 use crate::exit::print_failure;
@@ -18,21 +18,17 @@ use anyhow::{Context as _, bail, ensure};
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::profile::{Grouping, Profiles};
 use fpprof_analysis::symbols::Detail;
-use fpprof_analysis::{Analysis, Options, analyse};
+use fpprof_analysis::{Options, analyse};
 use fpprof_collector::{BlockingCalls, return_freed_memory, unmap_code};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Measure;
 use fpprof_reports::parquet;
-use fpprof_reports::profile::request::Request;
 use fpprof_reports::profile::{otlp, pyroscope};
 use fpprof_reports::store::merge;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Cursor, Read, Seek, Write as _};
+use std::io::{self, BufReader, Cursor, Read, Seek};
 use std::iter;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -55,15 +51,10 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 const MOST_LATE: usize = 4;
 /// The time limit for merging tables, which are the agent's own.
 const MERGE_LIMIT: Duration = Duration::from_secs(30);
-const UNEXPECTED: &str = "unexpected answer of the process that unwinds";
 /// The most bytes the process may write (table and requests): hostile files may have taken it over.
 pub(crate) const MAX_TABLE_BYTES: u64 = 256 << 20;
-/// The most bytes of the JSON line before the table.
-const MAX_LINE_BYTES: u64 = 1 << 20;
 /// The most bytes of a request before compression: below the limits of the usual receivers; Pyroscope's is the lowest.
 const MAX_REQUEST_BYTES: usize = 4_000_000;
-/// The most requests of an interval: each is a file of the spool.
-pub(super) const MAX_REQUESTS: usize = 1000;
 
 /// What the process does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,13 +73,6 @@ enum Task {
 struct Merged {
     table: Vec<u8>,
     damaged: Option<String>,
-}
-
-/// The line before a merged table.
-#[derive(Debug, Serialize, Deserialize)]
-struct MergedHead {
-    damaged: Option<String>,
-    table_bytes: usize,
 }
 
 /// The time of an interval, and how to analyse it.
@@ -110,50 +94,6 @@ pub(super) enum Sent {
     DefaultStrategy,
     AllStrategies,
     Tables,
-}
-
-/// The result of analysing an interval.
-#[derive(Debug, Default)]
-pub(super) struct Output {
-    pub(super) analysed: Analysed,
-    /// The stacks as a Parquet file.
-    pub(super) table: Vec<u8>,
-    pub(super) requests: Vec<Request>,
-    /// The owners of the files that were read.
-    pub(super) owners: Owners,
-}
-
-/// The JSON line before the bytes of the table and of the requests.
-#[derive(Debug, Serialize, Deserialize)]
-struct Head {
-    analysed: Analysed,
-    table_bytes: usize,
-    /// Number of samples and of bytes of each.
-    requests: Vec<(u64, usize)>,
-}
-
-/// Counts of the stacks of an interval.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Analysed {
-    /// Samples in the table by event; each strategy has the same numbers.
-    pub(super) samples: BTreeMap<String, u64>,
-    /// Counts of stacks by strategy.
-    pub(super) stacks: BTreeMap<String, Vec<StackCount>>,
-    /// Walks in the kernel that were given up, by reason.
-    pub(super) misses: BTreeMap<String, u64>,
-    pub(super) labels_left_out: LeftOut,
-    /// Samples that are not sent, since there are more than [`MAX_REQUESTS`].
-    pub(super) not_sent: u64,
-}
-
-/// The number of stacks with the same end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct StackCount {
-    /// `complete`, `truncated`, `broken` or `no_stack`.
-    pub(super) stack: String,
-    /// The reason; for complete stacks, the root.
-    pub(super) end: String,
-    pub(super) samples: u64,
 }
 
 /// Analyses one interval at a time.
@@ -210,6 +150,7 @@ impl Analyst {
             let modules = modules(debug_files).with_debuginfod(self.fetcher());
             return of_recording(Cursor::new(part.into_bytes()), &span, &modules);
         }
+        let samples = part.samples;
         let mut recording = worker::memory_file("fpprof-interval")?;
         part.write(&mut recording)?;
         drop(part);
@@ -224,7 +165,7 @@ impl Analyst {
                 (Err(error), Some((_, (_, _, what)))) if !self.stopping.is_ordered() => print_failure(&error, what),
                 (output, _) => {
                     self.first.ended(first, attempt);
-                    return output.map(|output| Output { owners, ..output });
+                    return output.map(|output| Output { owners, ..output.limited(samples) });
                 }
             }
         }
@@ -372,33 +313,6 @@ fn in_process(parts: Vec<File>, files: &Files, sender: &Sender<Message>, cpu_ns:
     Ok(output)
 }
 
-/// Reads the first line of what the process wrote, and the bytes that follow.
-fn read_head<H: DeserializeOwned>(mut output: File) -> anyhow::Result<(H, Vec<u8>)> {
-    output.rewind()?;
-    let mut output = BufReader::new(output);
-    let mut line = Vec::new();
-    output.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
-    let head = serde_json::from_slice(&line).context(UNEXPECTED)?;
-    let mut rest = Vec::new();
-    output.read_to_end(&mut rest)?;
-    Ok((head, rest))
-}
-
-/// Reads what the process wrote. Hostile files may have taken it over, so every size is checked against what is there.
-fn read_output(output: File) -> anyhow::Result<Output> {
-    let (Head { analysed, table_bytes, requests }, mut table) = read_head(output)?;
-    ensure!(table_bytes <= table.len() && requests.len() <= MAX_REQUESTS, UNEXPECTED);
-    let rest = table.split_off(table_bytes);
-    let mut rest = rest.as_slice();
-    let requests = requests.into_iter().map(|(samples, bytes)| {
-        let (body, following) = rest.split_at_checked(bytes).filter(|(body, _)| !body.is_empty())?;
-        rest = following;
-        Some(Request { samples, body: body.to_vec() })
-    });
-    let requests = requests.collect::<Option<_>>().context(UNEXPECTED)?;
-    Ok(Output { analysed, table, requests, owners: Owners::default() })
-}
-
 /// The main function of the process that analyses an interval or merges tables.
 ///
 /// # Errors
@@ -413,24 +327,13 @@ pub(crate) fn run() -> anyhow::Result<u8> {
             let tables = tables.collect::<anyhow::Result<Vec<_>>>()?;
             ensure!(tables.len() == n, "{} tables instead of {n}", tables.len());
             let Merged { table, damaged } = merged(tables)?;
-            let mut out = io::stdout().lock();
-            serde_json::to_writer(&mut out, &MergedHead { damaged, table_bytes: table.len() })?;
-            out.write_all(b"\n")?;
-            out.write_all(&table)?;
-            out.flush()?;
+            write(&mut io::stdout().lock(), &MergedHead { damaged, table_bytes: table.len() }, &[&table])?;
             return Ok(crate::exit::DONE);
         }
     };
     let (recording, _) = client.part()?.context("no interval")?;
     let output = of_recording(BufReader::new(recording), &span, &modules)?;
-    let Output { analysed, table, requests, .. } = output;
-    let sizes = requests.iter().map(|request| (request.samples, request.body.len())).collect();
-    let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, &Head { analysed, table_bytes: table.len(), requests: sizes })?;
-    out.write_all(b"\n")?;
-    out.write_all(&table)?;
-    requests.iter().try_for_each(|request| out.write_all(&request.body))?;
-    out.flush()?;
+    output.write(&mut io::stdout().lock())?;
     Ok(crate::exit::DONE)
 }
 
@@ -507,90 +410,4 @@ fn of_recording(file: impl Read + Seek + Send, span: &Span, modules: &Modules) -
     return_freed_memory();
     parquet::stacks::write(&profiles, &mut output.table)?;
     Ok(output)
-}
-
-/// Leaves the [`MAX_REQUESTS`] requests with most samples; returns the number of samples of the others.
-fn remove_smallest(requests: &mut Vec<Request>) -> u64 {
-    if requests.len() <= MAX_REQUESTS {
-        return 0;
-    }
-    requests.sort_by_key(|request| Reverse(request.samples));
-    requests.drain(MAX_REQUESTS..).map(|request| request.samples).sum()
-}
-
-impl Analysed {
-    /// Each strategy has the same processes: this is for the samples of one.
-    fn add_left_out(&mut self, left_out: LeftOut) {
-        for (label, causes) in left_out {
-            let sums = self.labels_left_out.entry(label).or_default();
-            causes.into_iter().for_each(|(cause, samples)| *sums.entry(cause).or_default() += samples);
-        }
-    }
-
-    fn add(&mut self, Analysis { summary, profiles, .. }: &Analysis) {
-        if let Some(profile) = profiles.first() {
-            for sample in &profile.samples {
-                let event = usize::try_from(sample.event).ok().and_then(|event| profile.events.get(event));
-                let name = event.map(|event| event.name.clone()).unwrap_or_default();
-                *self.samples.entry(name).or_default() += sample.samples;
-            }
-        }
-        for (strategy, quality) in &summary.strategies {
-            let classes = [
-                ("complete", &quality.roots),
-                ("truncated", &quality.truncated),
-                ("broken", &quality.broken),
-                ("no_stack", &quality.no_stack),
-            ];
-            let counts = classes.into_iter().flat_map(|(stack, ends)| {
-                ends.iter().map(|(end, &samples)| StackCount { stack: stack.to_owned(), end: end.clone(), samples })
-            });
-            self.stacks.entry(strategy.clone()).or_default().extend(counts);
-        }
-        for (reason, &n) in summary.kernel_walks.iter().flat_map(|walks| &walks.misses) {
-            *self.misses.entry(reason.clone()).or_default() += n;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn output(head: &Head, rest: &[u8]) -> anyhow::Result<Output> {
-        let mut file = tempfile::tempfile()?;
-        serde_json::to_writer(&mut file, head)?;
-        file.write_all(b"\n")?;
-        file.write_all(rest)?;
-        read_output(file)
-    }
-
-    /// Check that a table and requests are what the head says, and that a head that says more than there is, or too many or empty
-    /// requests, is refused.
-    #[test]
-    fn output_is_as_its_head_says() {
-        let head = |table_bytes, requests| Head { analysed: Analysed::default(), table_bytes, requests };
-        let read = output(&head(2, vec![(7, 3), (1, 1)]), b"ttaaab").expect("an output");
-        let request = |samples, body: &[u8]| Request { samples, body: body.to_vec() };
-        assert_eq!((read.table, read.requests), (b"tt".to_vec(), vec![request(7, b"aaa"), request(1, b"b")]));
-        for refused in [head(7, vec![]), head(2, vec![(1, 5)]), head(0, vec![(1, 0)]), head(0, vec![(0, usize::MAX)])] {
-            output(&refused, b"ttaaab").expect_err("more than there is, or nothing");
-        }
-        output(&head(0, vec![(1, 1); MAX_REQUESTS + 1]), &[0; MAX_REQUESTS + 1]).expect_err("too many");
-    }
-
-    /// Check that of too many requests those with most samples are left, and that all others are counted.
-    #[test]
-    fn the_smallest_requests_are_removed() {
-        let most = u64::try_from(MAX_REQUESTS).unwrap();
-        let of =
-            |sizes: std::ops::Range<u64>| sizes.map(|samples| Request { samples, body: vec![0] }).collect::<Vec<_>>();
-        let mut requests = of(0..most + 3);
-        assert_eq!(remove_smallest(&mut requests), 1 + 2);
-        assert_eq!(requests.iter().map(|request| request.samples).min(), Some(3));
-        assert_eq!(requests.len(), MAX_REQUESTS);
-        let mut few = of(0..most);
-        assert_eq!(remove_smallest(&mut few), 0);
-        assert_eq!(few, of(0..most), "in their order");
-    }
 }

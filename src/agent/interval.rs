@@ -1,6 +1,7 @@
 //! Stores intervals: their stacks and their counters.
 
-use super::analyst::{Analyst, MAX_REQUESTS, Output, Sent, Span};
+use super::analyst::{Analyst, Sent, Span};
+use super::answer::{MAX_REQUESTS, Output};
 use super::config::Protocol;
 use super::cost::{Meter, Spent};
 use super::counted::{Balance, Ticks};
@@ -199,7 +200,7 @@ impl IntervalWriter {
             match self.analyst.analyse(part, span) {
                 Ok(Output { analysed, table, requests, owners }) => {
                     stored.owners = owners;
-                    let readable = analysed.samples.values().sum::<u64>().min(samples);
+                    let readable = analysed.samples.values().fold(0, |sum: u64, &n| sum.saturating_add(n)).min(samples);
                     discarded.insert("damaged", samples.saturating_sub(readable));
                     self.metrics.add_stacks(&analysed);
                     self.note_not_sent(analysed.not_sent);

@@ -3,7 +3,7 @@
 //! # Sources
 //! The text format `OpenMetrics` 1.0; <https://prometheus.io/docs/practices/naming/>
 
-use super::analyst::Analysed;
+use super::answer::Analysed;
 use super::compaction::Outcome;
 use super::cost::Spent;
 use super::counted::Ticks;

@@ -15,6 +15,7 @@
 //! unread, where ticks unread at the end of an interval are recorded in a later one.
 
 mod analyst;
+mod answer;
 mod attempts;
 mod compaction;
 mod config;
