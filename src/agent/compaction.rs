@@ -15,7 +15,7 @@
 //! # Sources
 //! renameat2(2) on `RENAME_EXCHANGE`.
 
-use super::store::{Store, make_dir, own_dir, sync_dir, write_new};
+use super::store::{Store, is_written_by, make_dir, own_dir, sync_dir, write_new};
 use crate::tables::{HOUR_US, Table, file_of_range, range_of};
 use anyhow::Context as _;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use walkdir::WalkDir;
 
+/// The directory for all machines, below the store.
+const BESIDE: &str = "compacting";
 /// How long a replaced directory stays, for readers that are listing it.
 const GRACE: Duration = Duration::from_secs(60);
 /// How long an hour is left alone after its merge has failed once; twice as long after each further failure. Other hours are
@@ -47,9 +49,19 @@ pub(super) struct Compaction {
     given_up: BTreeSet<PathBuf>,
     /// Hours whose merge failed: when it is tried again, and the length of this pause.
     failed: BTreeMap<PathBuf, (Instant, Duration)>,
-    /// Directories that were replaced, or left by a crash, and since when.
-    replaced: Vec<(PathBuf, Instant)>,
+    /// Directories that were replaced, or left by a crash.
+    replaced: Vec<Replaced>,
     is_refused: bool,
+}
+
+/// A directory that is to be removed.
+#[derive(Debug)]
+struct Replaced {
+    /// The machine that made it: this one, or one for which nobody writes, such as this one before it was renamed.
+    host: String,
+    /// Path of the day below the store.
+    day: PathBuf,
+    since: Instant,
 }
 
 /// Merges open files.
@@ -117,8 +129,15 @@ impl Compaction {
     /// Takes over what a previous agent left.
     pub(super) fn new(store: &Store) -> Self {
         let (path, host) = (store.path().to_owned(), store.host().to_owned());
-        let left = WalkDir::new(beside(&path, &host)).min_depth(2).max_depth(2).into_iter().flatten();
-        let replaced = left.map(|entry| (entry.into_path(), Instant::now())).collect();
+        let all = path.join(BESIDE);
+        let left = WalkDir::new(&all).min_depth(3).max_depth(3).into_iter().flatten().filter_map(|entry| {
+            let mut below = entry.path().strip_prefix(&all).ok()?.components();
+            let its = below.next()?.as_os_str().to_str()?.strip_prefix("host=")?;
+            let is_left = its == host || !is_written_by(&path, its);
+            let day = below.as_path().to_owned();
+            is_left.then(|| Replaced { host: its.to_owned(), day, since: Instant::now() })
+        });
+        let replaced = left.collect();
         Self { store: path, host, given_up: BTreeSet::new(), failed: BTreeMap::new(), replaced, is_refused: false }
     }
 
@@ -127,18 +146,21 @@ impl Compaction {
     /// # Errors
     /// The first of what cannot be removed; all of that is tried again with the next call.
     pub(super) fn clean(&mut self, now: Instant) -> anyhow::Result<()> {
-        let is_over = |since: &Instant| now.saturating_duration_since(*since) >= GRACE;
+        let is_over = |replaced: &mut Replaced| now.saturating_duration_since(replaced.since) >= GRACE;
         let mut failed = None;
-        for (path, since) in self.replaced.extract_if(.., |(_, since)| is_over(since)).collect::<Vec<_>>() {
-            let given_back = match path.strip_prefix(beside(&self.store, &self.host)) {
-                Ok(day) => self.give_back(&path, &self.store.join(day), |name| self.is_own(name)),
-                Err(_) => Ok(()),
-            };
+        for replaced in self.replaced.extract_if(.., is_over).collect::<Vec<_>>() {
+            let Replaced { host, day, .. } = &replaced;
+            if *host != self.host && is_written_by(&self.store, host) {
+                // It has begun meanwhile, and removes this itself.
+                continue;
+            }
+            let path = beside(&self.store, host).join(day);
+            let given_back = self.give_back(&path, &self.store.join(day), |name| is_of(name, host));
             let removed = given_back.and_then(|()| std::fs::remove_dir_all(&path));
             // Somebody else may have removed it.
             if let Some(error) = removed.err().filter(|error| error.kind() != io::ErrorKind::NotFound) {
                 failed.get_or_insert(anyhow::Error::new(error).context(path.display().to_string()));
-                self.replaced.push((path, since));
+                self.replaced.push(replaced);
             }
         }
         failed.map_or(Ok(()), Err)
@@ -250,7 +272,7 @@ impl Compaction {
         for entry in std::fs::read_dir(self.store.join(day))? {
             let entry = entry?;
             let metadata = entry.metadata()?;
-            let name = entry.file_name().into_string().ok().filter(|name| self.is_own(name));
+            let name = entry.file_name().into_string().ok().filter(|name| is_of(name, &self.host));
             let (Some(name), Some(range), true) = (name, range_of(&entry.path()), metadata.is_file()) else {
                 return Ok(None);
             };
@@ -258,10 +280,6 @@ impl Compaction {
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Some(files))
-    }
-
-    fn is_own(&self, name: &str) -> bool {
-        name.split_once('-').and_then(|(_, rest)| rest.strip_suffix(".parquet")) == Some(&self.host)
     }
 
     fn run(&mut self, job: &Job, now: Instant, merge: impl Merge) -> Result<(), (Outcome, anyhow::Error)> {
@@ -280,7 +298,8 @@ impl Compaction {
             return Err((outcome, error.into()));
         }
         // From here on it has what was in the day before.
-        self.replaced.push((built.clone(), now + begun.elapsed()));
+        let (host, day) = (self.host.clone(), job.day.clone());
+        self.replaced.push(Replaced { host, day, since: now + begun.elapsed() });
         self.settle(job, &built).map_err(failed)
     }
 
@@ -337,7 +356,12 @@ impl Compaction {
 /// The directory for what a machine builds and has replaced. It is not below those of the tables, since some engines list
 /// hidden directories, too.
 fn beside(store: &Path, host: &str) -> PathBuf {
-    store.join("compacting").join(format!("host={host}"))
+    store.join(BESIDE).join(format!("host={host}"))
+}
+
+/// Whether a table is of this machine.
+fn is_of(name: &str, host: &str) -> bool {
+    name.split_once('-').and_then(|(_, rest)| rest.strip_suffix(".parquet")) == Some(host)
 }
 
 /// The first files, in order of time, that can be merged: at least two, of at most [`MAX_FILES`] and [`MAX_BYTES`].

@@ -16,11 +16,12 @@ use super::server::drop_capabilities;
 use super::spool::{Added, Entry, Spool};
 use crate::http_client;
 use crate::output::print_message;
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use axum::http::{StatusCode, Uri, header};
 use fpprof_reports::profile::request::Request;
 use fpprof_reports::profile::{otlp, pyroscope};
 use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 /// than a server needs to start.
 const MAX_UNCLEAR: u32 = 10;
 /// The most bytes read of an answer.
-const MAX_ANSWER_BYTES: u64 = 64 << 10;
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
 /// A handle to the thread.
 #[derive(Debug)]
@@ -190,11 +191,16 @@ impl Collector {
         let request = self.request(url, body)?;
         let mut response = request.config().timeout_global(Some(timeout)).build().send(body)?;
         let (status, headers) = (response.status(), response.headers());
-        let after = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let after = after.map(|s| Duration::from_secs(s).min(MAX_RETRY_AFTER));
-        // The status alone says whether it is accepted.
-        let answer = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec().unwrap_or_default();
-        Ok(self.reaction(status, &answer, after))
+        let after =
+            headers.get(header::RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, Timestamp::now()));
+        Ok(match response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec() {
+            // An answer to a request that was accepted whole is empty.
+            Err(ureq::Error::BodyExceedsLimit(_)) if self.protocol == Protocol::Otlp && status.is_success() => {
+                Answer::PartlyRefused(format!("{} refuses profiles, in more than {MAX_ANSWER_BYTES} bytes", self.url))
+            }
+            // Without its words, the status says whether it is accepted.
+            answer => self.reaction(status, &answer.unwrap_or_default(), after),
+        })
     }
 
     fn request(&self, url: Uri, body: &[u8]) -> anyhow::Result<RequestBuilder<WithBody>> {
@@ -242,6 +248,21 @@ impl Collector {
     }
 }
 
+/// The pause that `Retry-After` asks for, [`MAX_RETRY_AFTER`] at most.
+///
+/// # Sources
+/// RFC 9110 §10.2.3: seconds, or a date.
+fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
+    let asked = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let until = rfc2822::parse(value).ok()?.timestamp();
+            Duration::try_from(until.duration_since(now)).unwrap_or_default()
+        }
+    };
+    Some(asked.min(MAX_RETRY_AFTER))
+}
+
 /// Whether a request with this status is sent again.
 ///
 /// OTLP says to retry only 429, 502, 503 and 504. But a wrong token, path or bucket is a configuration mistake that will be
@@ -253,9 +274,20 @@ fn is_retried(status: StatusCode) -> bool {
 /// Checks the files with secrets and certificates of a configuration.
 ///
 /// # Errors
-/// If they cannot be read or are empty.
+/// If they cannot be read, by the thread that sends in the case of secrets, or are empty.
 pub(crate) fn check(config: &PushConfig) -> anyhow::Result<()> {
     client(config)?;
+    let checked = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            drop_capabilities("the thread that reads secrets");
+            check_secret(config)
+        });
+        thread.join()
+    });
+    checked.unwrap_or_else(|_panic| bail!("the thread that reads secrets panicked"))
+}
+
+fn check_secret(config: &PushConfig) -> anyhow::Result<()> {
     match (config.secret(), config.protocol) {
         ((None, _), _) => Ok(()),
         ((Some(file), _), Protocol::S3) => Credentials::read(file).map(drop),
@@ -351,8 +383,9 @@ impl Pushing {
             Ok(Answer::PartlyRefused(why)) => to.answered(&entry, "partly_refused", Some(&why), &self.metrics),
             Ok(Answer::Refused(why)) => to.answered(&entry, "refused", Some(&why), &self.metrics),
             Ok(Answer::Retry { why, status, after, unclear }) => {
-                to.wait(&why, after);
-                entry.failed += u32::from(status.is_some());
+                to.wait(&entry, &why, after);
+                // A receiver that ends the connection without an answer may do so because of this request.
+                entry.failed += 1;
                 entry.unclear += u32::from(unclear);
                 if entry.unclear < MAX_UNCLEAR {
                     to.collector.spool.give_back(entry);
@@ -363,9 +396,20 @@ impl Pushing {
                     to.settle(&entry, "refused", &self.metrics);
                 }
             }
-            Err(error) => {
-                print_message(&format!("fpprof: {}: {error}", to.collector.spool.dir().display()));
+            // Not there any more, or not a request.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
+                let path = to.collector.spool.path(&entry);
+                print_message(&format!("fpprof: {}: {error}; it is removed", path.display()));
                 to.settle(&entry, "unreadable", &self.metrics);
+            }
+            Err(error) => {
+                if entry.failed == 0 {
+                    let path = to.collector.spool.path(&entry);
+                    print_message(&format!("fpprof: {}: {error}; it is read again later", path.display()));
+                }
+                to.not_before = Instant::now() + MAX_PAUSE;
+                entry.failed += 1;
+                to.collector.spool.give_back(entry);
             }
         }
         self.show();
@@ -404,12 +448,18 @@ impl Active {
         }
     }
 
-    fn wait(&mut self, why: &str, retry_after: Option<Duration>) {
-        if self.pause.is_over() {
-            let dir = self.collector.spool.dir().display();
-            print_message(&format!("fpprof: {why}; profiles wait in {dir}"));
-        }
-        self.not_before = Instant::now() + self.pause.next().max(retry_after.unwrap_or_default());
+    /// Pauses after a failure. One of a request that lets the others pass says nothing of these.
+    fn wait(&mut self, entry: &Entry, why: &str, retry_after: Option<Duration>) {
+        let pause = if entry.lets_others_pass() {
+            MAX_PAUSE
+        } else {
+            if self.pause.is_over() {
+                let dir = self.collector.spool.dir().display();
+                print_message(&format!("fpprof: {why}; profiles wait in {dir}"));
+            }
+            self.pause.next()
+        };
+        self.not_before = Instant::now() + pause.max(retry_after.unwrap_or_default());
     }
 
     /// Counts the final outcome of a request and removes it.
@@ -445,70 +495,4 @@ impl Pause {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::agent::config::StoreConfig;
-    use crate::agent::store::Store;
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
-
-    /// Check that statuses about the request itself are refusals, and that those that a person or time mends are not.
-    #[test]
-    fn refusals_are_about_the_request() {
-        for (status, retried) in
-            [(400, false), (413, false), (418, false), (422, false), (404, true), (429, true), (507, true)]
-        {
-            assert_eq!(is_retried(StatusCode::from_u16(status).expect("a status")), retried, "{status}");
-        }
-    }
-
-    /// Check that a request to Pyroscope ends as refused after some answers with status 422 and unknown words, and that the next
-    /// one has as many tries of its own.
-    #[test]
-    fn unclear_answers_come_to_an_end() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-        let url = format!("http://{}", listener.local_addr().expect("its address"));
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let (mut request, mut byte) = (Vec::new(), [0]);
-                while !request.ends_with(b"\r\n\r\nprofile") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
-                    request.push(byte[0]);
-                }
-                let answer = "HTTP/1.1 422 Unprocessable Entity\r\nContent-Length: 4\r\nConnection: close\r\n\r\nwhat";
-                stream.write_all(answer.as_bytes()).expect("an answer");
-            }
-        });
-        let dir = tempfile::tempdir().expect("a directory");
-        let store = StoreConfig { path: dir.path().join("store"), ..StoreConfig::default() };
-        let spool = Arc::new(Spool::open(&Store::open(&store, "web-1").expect("a store")).expect("a spool"));
-        let config: Config =
-            toml::from_str(&format!("[push]\nurl = \"{url}\"\nprotocol = \"pyroscope\"")).expect("valid");
-        let collector = Collector::new(&config, &spool).expect("a collector").expect("one");
-        let request = |samples| Request { samples, body: b"name=a\nprofile".to_vec() };
-        assert_eq!(collector.add(1, &[request(3), request(5)]), Added::default());
-        let metrics = Arc::new(Metrics::new());
-        let mut pushing = Pushing { metrics: Arc::clone(&metrics), to: Some(Active::new(collector)) };
-        for n in 1..=2 * MAX_UNCLEAR {
-            pushing.send_one(TIMEOUT);
-            assert_eq!(spool.size().files, u64::from(2 - n / MAX_UNCLEAR), "{n}");
-        }
-        let text = metrics.text().expect("text");
-        assert!(text.contains("fpprof_pushed_samples_total{outcome=\"refused\"} 8"), "{text}");
-        assert!(
-            text.contains(&format!("fpprof_push_retries_total{{status=\"422\"}} {}", 2 * (MAX_UNCLEAR - 1))),
-            "{text}"
-        );
-    }
-
-    /// Check that pauses double up to their limit, each random in its upper half, and restart after a success.
-    #[test]
-    fn pauses_grow() {
-        let mut pause = Pause::default();
-        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
-            let most = Duration::from_secs(seconds);
-            assert!((most / 2..=most).contains(&pause.next()));
-        }
-        assert!(pause.end() && pause.is_over() && !pause.end());
-        assert!(pause.next() <= MIN_PAUSE);
-    }
-}
+mod tests;

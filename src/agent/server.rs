@@ -1,6 +1,7 @@
 //! Serves the metrics and handles signals, in one thread.
 
 use super::config::HttpConfig;
+use super::cost;
 use super::metrics::Metrics;
 use super::stopping::{PARSING, Stopping};
 use super::systemd::notify;
@@ -11,6 +12,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use rustix::thread::gettid;
 use sd_notify::NotifyState;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -65,6 +67,7 @@ pub(super) fn start(
         ]
     };
     std::thread::Builder::new().name("fpprof-http".to_owned()).spawn(move || {
+        cost::count_apart(gettid());
         // This thread parses requests of any local user.
         drop_capabilities("the thread that serves metrics");
         runtime.block_on(async {

@@ -1,4 +1,5 @@
-//! The spool: a directory of requests to a collector, oldest first, of bounded size.
+//! The spool: a directory of requests to a collector, of bounded size. The oldest is sent first, but for those that have
+//! failed often.
 //!
 //! ```text
 //! STORE/spool/1764165960000012-000-1043-HOST.otlp.gz    the first request of the interval that began then, with 1,043 samples
@@ -15,9 +16,10 @@ use super::store::{PARTIAL, Size, Store, is_written_by, make_dir, own_dir, write
 use anyhow::Context as _;
 use fpprof_reports::profile::request::Request;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How often a request fails before the others have their turn: most failures are about the receiver, not about the request.
@@ -32,6 +34,8 @@ pub(super) struct Spool {
     waiting: Mutex<Waiting>,
     /// Requests of other machines, with their names, as of the start.
     others: Mutex<Vec<(String, Entry)>>,
+    /// Keeps other processes from sending the same.
+    _locked: Option<Arc<File>>,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +53,7 @@ pub(super) struct Entry {
     pub(super) samples: u64,
     bytes: u64,
     protocol: Protocol,
-    /// How often it was answered by a failure, since the agent started.
+    /// How often it could not be sent, since the agent started.
     pub(super) failed: u32,
     /// How often it was answered so that it may have been a refusal.
     pub(super) unclear: u32,
@@ -81,7 +85,8 @@ impl Spool {
     pub(super) fn open(store: &Store) -> anyhow::Result<Self> {
         let dir = dir_in(store);
         own_dir(&dir)?;
-        Self::of_dir(&dir, store.host()).with_context(|| dir.display().to_string())
+        let spool = Self::of_dir(&dir, store.host()).with_context(|| dir.display().to_string())?;
+        Ok(Self { _locked: store.locked(), ..spool })
     }
 
     /// Whether it is the spool of this store.
@@ -133,7 +138,7 @@ impl Spool {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         entries.into_iter().for_each(|entry| waiting.push(entry));
         let (waiting, others) = (Mutex::new(waiting), Mutex::new(others));
-        Ok(Self { dir: dir.to_owned(), host: host.to_owned(), waiting, others })
+        Ok(Self { dir: dir.to_owned(), host: host.to_owned(), waiting, others, _locked: None })
     }
 
     /// Appends the requests of the interval that began at this time, and removes the oldest while the total exceeds the
@@ -241,7 +246,7 @@ impl Spool {
         let (at, _) = of_protocol.min_by_key(|(_, entry)| entry.failed / TRIES)?;
         let entry = waiting.entries.remove(at)?;
         drop(waiting);
-        let body = std::fs::read(self.dir.join(&entry.name));
+        let body = std::fs::read(self.path(&entry));
         Some((entry, body))
     }
 
@@ -273,12 +278,22 @@ impl Spool {
         &self.dir
     }
 
+    /// The file of a request.
+    pub(super) fn path(&self, entry: &Entry) -> PathBuf {
+        self.dir.join(&entry.name)
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Entry {
+    /// Whether it has failed so often that those that have not are sent before it.
+    pub(super) fn lets_others_pass(&self) -> bool {
+        self.failed >= TRIES
+    }
+
     /// When its interval began, microseconds since 1970.
     fn start_us(&self) -> u128 {
         self.name.split('-').next().and_then(|start| start.parse().ok()).unwrap_or(0)
@@ -318,7 +333,6 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use rustix::fs::{FlockOperation, flock};
-    use std::fs::File;
 
     const OTLP: Protocol = Protocol::Otlp;
 

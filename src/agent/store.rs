@@ -14,7 +14,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use walkdir::WalkDir;
 
@@ -26,7 +26,12 @@ pub(super) const PARTIAL: &str = ".partial";
 pub(super) struct Store {
     config: StoreConfig,
     host: String,
+    /// The lock of the directory that was written to last.
+    locked: Mutex<Option<Arc<File>>>,
 }
+
+/// The age from which a partial file for which nobody writes is removed.
+const ABANDONED: Duration = Duration::from_secs(600);
 
 /// The least jump of the clock after which files are not removed for their age, and for how long: it may be set back.
 const JUMP: Duration = Duration::from_secs(3600);
@@ -79,7 +84,7 @@ impl Store {
     /// # Errors
     /// If its directory cannot be created or written, others may write to it, or another process writes for this machine.
     pub(super) fn open(config: &StoreConfig, host: &str) -> anyhow::Result<Self> {
-        let store = Self { config: config.clone(), host: file_name(host) };
+        let store = Self { config: config.clone(), host: file_name(host), locked: Mutex::default() };
         store.claim(&[Table::Stacks, Table::Counters])?;
         // Only this machine's: others may share the store. `file_of` puts no other `-` before the host.
         let own = format!("{}.parquet{PARTIAL}", store.host);
@@ -94,7 +99,8 @@ impl Store {
         let path = &self.config.path;
         let context = || format!("store {}", path.display());
         own_dir(path).with_context(context)?;
-        lock(&self.lock_file()).with_context(context)?;
+        let locked = lock(&self.lock_file()).with_context(context)?;
+        *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
         tables.iter().try_for_each(|table| own_dir(&path.join(table.name()))).with_context(context)
     }
 
@@ -126,6 +132,11 @@ impl Store {
         self.files(|name| name.ends_with(".parquet")).into_iter().map(|(_, modified, _)| modified).max()
     }
 
+    /// The lock of the directory.
+    pub(super) fn locked(&self) -> Option<Arc<File>> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn lock_file(&self) -> PathBuf {
         lock_file(&self.config.path, &self.host)
     }
@@ -147,7 +158,7 @@ impl Store {
     pub(super) fn remove_old(&self, now: Option<SystemTime>) -> anyhow::Result<Size> {
         let mut files = self.files(|name| name.ends_with(".parquet"));
         files.sort_by_key(|&(_, modified, _)| modified);
-        let mut failed = None;
+        let mut failed = self.remove_abandoned(now).err();
         let mut size = Size {
             files: files.len() as u64,
             bytes: files.iter().fold(0, |sum: u64, &(_, _, bytes)| sum.saturating_add(bytes)),
@@ -172,6 +183,26 @@ impl Store {
             }
         }
         failed.map_or(Ok(size), Err)
+    }
+
+    /// Removes partial files of machines for which nobody writes, such as this one before it was renamed.
+    fn remove_abandoned(&self, now: Option<SystemTime>) -> anyhow::Result<()> {
+        let Some(now) = now else { return Ok(()) };
+        let mut failed = None;
+        for (path, modified, _) in self.files(|name| name.ends_with(PARTIAL)) {
+            let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(PARTIAL)?.strip_suffix(".parquet"));
+            let host = name.and_then(|name| name.split_once('-')).map(|(_, host)| host);
+            let is_over = now.duration_since(modified).is_ok_and(|age| age > ABANDONED);
+            if is_over && host.is_some_and(|host| host != self.host && !is_written_by(&self.config.path, host)) {
+                // Another machine may have removed it.
+                let removed = std::fs::remove_file(&path).or_else(|error| match error.kind() {
+                    io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(anyhow::Error::new(error).context(path.display().to_string())),
+                });
+                failed = failed.or(removed.err());
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// The files of both tables whose names match, with modification time and size.
@@ -217,18 +248,19 @@ pub(super) fn is_written_by(store: &Path, host: &str) -> bool {
     }
 }
 
-/// Locks a file until this process ends: two that write for one machine would remove each other's files.
-fn lock(path: &Path) -> anyhow::Result<()> {
+/// Locks a file as long as it is open: two processes that write for one machine would remove each other's files.
+fn lock(path: &Path) -> anyhow::Result<Arc<File>> {
     /// By device and inode. A configuration that is read again opens its store again.
-    static LOCKED: Mutex<BTreeMap<(u64, u64), File>> = Mutex::new(BTreeMap::new());
+    static LOCKED: Mutex<BTreeMap<(u64, u64), Weak<File>>> = Mutex::new(BTreeMap::new());
     let context = || path.display().to_string();
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = opened.with_context(context)?;
     let metadata = file.metadata().with_context(context)?;
     let mut locked = LOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+    locked.retain(|_, file| file.strong_count() > 0);
     let id = (metadata.dev(), metadata.ino());
-    if locked.contains_key(&id) {
-        return Ok(());
+    if let Some(file) = locked.get(&id).and_then(Weak::upgrade) {
+        return Ok(file);
     }
     // One that asks whether it is locked has it for a moment.
     let is_taken = || flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
@@ -244,8 +276,9 @@ fn lock(path: &Path) -> anyhow::Result<()> {
         }
         result => result.with_context(|| format!("cannot lock {}", path.display()))?,
     }
-    locked.insert(id, file);
-    Ok(())
+    let file = Arc::new(file);
+    locked.insert(id, Arc::downgrade(&file));
+    Ok(file)
 }
 
 /// Creates a directory that only its owner can read: stacks reveal what programs do.
@@ -390,6 +423,42 @@ mod tests {
         let later = noon + Duration::from_secs(9_000_000);
         assert!(started_late.time(Instant::now(), later).is_none());
         assert!(started_late.time(Instant::now() + JUMP, later + JUMP).is_some());
+    }
+
+    /// Check that an old partial file of a machine for which nobody writes is removed, and no other.
+    #[test]
+    fn abandoned_files_are_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = store(dir.path(), 1 << 20);
+        let _other = Store::open(&store.config, "other").expect("a store");
+        let day = dir.path().join("store/stacks/day=2026-11-26");
+        make_dir(&day).expect("made");
+        let files = ["1-a_host_1.parquet.partial", "1-other.parquet.partial", "1-renamed.parquet.partial", "1.partial"];
+        files.iter().for_each(|name| std::fs::write(day.join(name), "x").expect("written"));
+        let left = |now| {
+            store.remove_old(Some(now)).expect("removed");
+            files.map(|name| day.join(name).exists())
+        };
+        let now = SystemTime::now();
+        assert_eq!(left(now + ABANDONED / 2), [true; 4]);
+        assert_eq!(left(now + 2 * ABANDONED), [true, true, false, true]);
+    }
+
+    /// Check that a store that is open no more is not locked.
+    #[test]
+    fn a_lock_ends_with_its_store() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (first, again) = (store(dir.path(), 1 << 20), store(dir.path(), 1 << 20));
+        let is_locked = || is_written_by(&dir.path().join("store"), "a_host_1");
+        drop(first);
+        assert!(is_locked());
+        drop(again);
+        // A process that another test starts has it until it executes its program.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while is_locked() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!is_locked());
     }
 
     fn walked(dir: &Path, n: u64) -> PathBuf {

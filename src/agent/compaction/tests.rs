@@ -201,7 +201,7 @@ fn a_refusal_is_final() {
 }
 
 /// Check that what a crash left is removed by the next agent after a while, whether it was before or after the exchange, and that a file of
-/// another machine in it is put back.
+/// another machine in it is put back; likewise of this machine before it was renamed, but not of one for which somebody writes.
 #[test]
 fn leftovers_of_a_crash_are_removed() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -216,10 +216,21 @@ fn leftovers_of_a_crash_are_removed() {
     .expect("copied");
     let foreign = "120000.000000Z-web-2.parquet";
     std::fs::write(left.join(foreign), "of web-2").expect("written");
+    let day = "counters/day=2026-11-25";
+    let [renamed, others, begins] = ["before", "web-2", "web-3"].map(|host| beside(own.path(), host).join(day));
+    for (of, host) in [(&renamed, "before"), (&others, "web-2"), (&begins, "web-3")] {
+        std::fs::create_dir_all(of).expect("made");
+        std::fs::write(of.join(format!("120000.000000Z-{host}.parquet")), "replaced").expect("written");
+    }
+    std::fs::write(renamed.join(foreign), "of web-2").expect("written");
+    let _of_others = self::store(dir.path(), "web-2");
     let mut compaction = Compaction::new(&own);
+    let _begins = self::store(dir.path(), "web-3");
     assert!(outcomes(&mut compaction, NOON_US, Instant::now()).is_empty());
     assert!(left.exists(), "somebody may be listing it");
     outcomes(&mut compaction, NOON_US, Instant::now() + GRACE);
     assert!(!left.exists());
     assert!(own.path().join("counters/day=2026-11-26").join(foreign).exists());
+    assert_eq!([&renamed, &others, &begins].map(|left| left.exists()), [false, true, true]);
+    assert!(own.path().join(day).join(foreign).exists());
 }
