@@ -97,6 +97,32 @@ fn verdicts_in_words() {
     assert_eq!(headline(written(few)), headline(written(enough)));
 }
 
+/// Check that a strategy that needs copied stacks, too, is no alternative to them: the verdict is on the chunk.
+#[test]
+fn only_frame_pointers_are_an_alternative() {
+    let verdict = |other: Option<&str>, is_same: bool| {
+        let mut analysis = detail::analysis();
+        let stacks = &mut analysis.detail.as_mut().unwrap().stacks;
+        stacks.other = other.map(str::to_owned);
+        if is_same {
+            let relations = [(Relation::Same, analysis.summary.agreements[0].samples)].into();
+            analysis.summary.agreements[0].relations = relations;
+        }
+        for process in &mut analysis.summary.processes {
+            let whole = process.strategies["dwarf"].clone();
+            process.strategies.extend(other.map(|other| (other.to_owned(), whole)));
+        }
+        let text = String::from_utf8(written(|out| terminal::verdict(&analysis, &PLAIN, out))).unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    let chunk = verdict(None, false);
+    assert!(chunk.starts_with("verdict   Chunks of "), "{chunk}");
+    for other in ["elfutils", "dwarf@4096", "sframe"] {
+        assert_eq!([true, false].map(|is_same| verdict(Some(other), is_same)), [&*chunk, &*chunk], "{other}");
+    }
+    assert_ne!(verdict(Some("fp"), false), chunk);
+}
+
 /// Check that the headline's share of complete frame-pointer stacks equals the table's: in a Go program nearly all
 /// reach their root, but a third lacks a frame.
 #[test]
@@ -209,6 +235,26 @@ fn flame_graphs() {
         flamegraph::svg(&stacks, &options(name), &mut svg).unwrap();
         golden(&format!("{name}.svg"), &svg);
     }
+}
+
+/// Check that a mode with copied stacks is judged by these, not by its frame pointers, even if more of theirs are
+/// complete.
+#[test]
+fn modes_are_judged_by_their_copied_stacks() {
+    let mut sample = support::experiment::experiment();
+    let both = sample.rows.iter_mut().find(|row| row.method == ExperimentMethod::Both).unwrap();
+    let label = both.mode.clone();
+    let Measured::Value(stacks) = &mut both.aggregate.stacks else { panic!("{both:?}") };
+    for stacks in stacks.iter_mut() {
+        let dwarf = stacks.strategy != "fp";
+        for ends in stacks.processes.iter_mut().map(|process| &mut process.ends).chain([&mut stacks.all]) {
+            let n_truncated = if dwarf { ends.samples / 500 } else { 0 };
+            ends.complete = ends.samples - n_truncated;
+        }
+    }
+    sample.rows.retain(|row| matches!(row.method, ExperimentMethod::None | ExperimentMethod::Both));
+    let text = String::from_utf8(written(|out| experiment::terminal(&sample, &PLAIN, out))).unwrap();
+    assert!(text.contains(&format!("{label} is the cheapest usable mode")), "{text}");
 }
 
 /// Check that the experiment's table equals the reviewed one, in every format.

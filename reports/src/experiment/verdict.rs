@@ -54,11 +54,15 @@ struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    /// The strategy of `row` with the most complete stacks.
+    /// The strategy of `row` with the most complete stacks. A mode that records more than frame pointers is not judged by
+    /// these: their stacks can be more complete than those of the chunks, and yet miss callers.
     fn of(experiment: &Experiment, row: &'a ExperimentRow) -> Option<Self> {
         let strategies = row.aggregate.stacks.value()?;
-        let stacks =
-            strategies.iter().reduce(|best, next| if complete(next) > complete(best) { next } else { best })?;
+        let is_judged = |stacks: &&StrategyStacks| row.method == ExperimentMethod::Fp || stacks.strategy != "fp";
+        let stacks = strategies
+            .iter()
+            .filter(is_judged)
+            .reduce(|best, next| if complete(next) > complete(best) { next } else { best })?;
         let bytes_per_sample = row.aggregate.bytes_per_sample.value().map(|size| size.mean);
         let (right, n_planned) = (frame_pointers_right(experiment), experiment.repeats);
         Some(Self { row, stacks, bytes_per_sample, right, n_planned })
@@ -113,11 +117,12 @@ fn complete(stacks: &StrategyStacks) -> f64 {
     crate::figures::percent(stacks.all.complete, stacks.all.samples)
 }
 
-/// How many frame-pointer stacks are right, according to the mode with the most samples of both kinds of stack; `None`
-/// if there is none, or if its DWARF stacks are no valid reference.
+/// How many frame-pointer stacks are right, according to the mode with the largest chunks of those with both kinds of
+/// stack; `None` if there is none, or if its DWARF stacks are no valid reference.
 fn frame_pointers_right(experiment: &Experiment) -> Option<Right> {
-    let both =
-        experiment.rows.iter().filter(|row| row.method == ExperimentMethod::Both).max_by_key(|row| row.stack_bytes)?;
+    let has_stacks = |row: &&ExperimentRow| row.aggregate.stacks.value().is_some();
+    let rows = experiment.rows.iter().filter(|row| row.method == ExperimentMethod::Both).filter(has_stacks);
+    let both = rows.max_by_key(|row| row.stack_bytes)?;
     let dwarf = both.aggregate.stacks.value()?.iter().find(|stacks| stacks.strategy == "dwarf")?;
     let right = both.aggregate.frame_pointers.value().filter(|right| right.compared > 0);
     right.copied().filter(|_| is_good(dwarf.all.complete, dwarf.all.samples))

@@ -56,10 +56,10 @@ impl<'a> Case<'a> {
         self.all.ends.get(strategy)
     }
 
-    /// Whether the other strategy is good enough compared with the reference; `None` if there is none, or if the
-    /// reference is in doubt.
+    /// Whether frame pointers are good enough compared with the reference; `None` if they are not compared with it, or
+    /// if it is in doubt. Any other strategy needs copied stacks, too, so it is no choice of a mode.
     pub(crate) fn other_is_good(&self) -> Option<bool> {
-        let other = self.other.filter(|_| self.doubts.is_empty())?;
+        let other = self.other.filter(|&other| other == "fp" && self.doubts.is_empty())?;
         let is_right = |named: &Named| {
             let right = named.compared().saturating_sub(named.worse());
             let has_enough = self.has_enough(named, Named::compared);
