@@ -115,11 +115,18 @@ impl Overhead {
     }
 }
 
+/// Seconds between two ticks; `None` if the event does not measure time.
 fn tick_s(event: &Event) -> Option<f64> {
+    // perf appends modifiers and settings: `cpu-clock:u`, `cpu-clock/freq=499/`.
+    let name = event.name.split([':', '/']).next()?;
+    let is_clock = matches!(name, "cpu-clock" | "task-clock");
     match event.sampling {
-        Sampling::FrequencyHz(hz) if hz > 0 && event.measure == Measure::Samples => Some(1.0 / hz as f64),
-        Sampling::Period(ns) if matches!(event.name.as_str(), "cpu-clock" | "task-clock") => Some(ns as f64 / 1e9),
-        Sampling::FrequencyHz(_) | Sampling::Period(_) => None,
+        // At a frequency, cycles are sampled as often as a timer ticks while a program runs.
+        Sampling::FrequencyHz(hz) if hz > 0 && event.measure == Measure::Samples => {
+            (is_clock || matches!(name, "cycles" | "cpu-cycles")).then_some(1.0 / hz as f64)
+        }
+        Sampling::Period(ns) => is_clock.then_some(ns as f64 / 1e9),
+        Sampling::FrequencyHz(_) => None,
     }
 }
 
@@ -160,7 +167,7 @@ mod tests {
     }
 
     /// Check that an older recording without the cost of an interrupt has no share that silently leaves it out, and
-    /// that a period in cycles gives no time.
+    /// that a period in cycles, or an event that does not measure time, gives no time.
     #[test]
     fn unknown_parts_are_unknown() {
         let mut meta = meta(CaptureMode::Fp);
@@ -171,6 +178,12 @@ mod tests {
         meta.events[0].name = "cycles".to_owned();
         let cycles = Overhead::new(&own(), ticks, Setting::of(&meta, 1.0));
         assert_eq!((cycles.target_s, cycles.percent_of_target), (None, None));
+        meta.events[0].sampling = Sampling::FrequencyHz(999);
+        for (name, is_known) in [("cycles", true), ("cpu-clock:u", true), ("cache-misses", false), ("r1b1", false)] {
+            meta.events[0].name = name.to_owned();
+            let found = Overhead::new(&own(), ticks, Setting::of(&meta, 1.0));
+            assert_eq!(found.target_s.is_some(), is_known, "{name}");
+        }
         let nothing = Overhead::new(&own(), Ticks::default(), Setting::of(&meta, 0.0));
         assert!(nothing.percent_of_machine.is_finite());
     }

@@ -34,7 +34,7 @@ pub fn wilson(part: u64, whole: u64, confidence: f64) -> Option<Interval> {
     Some(Interval { low: ((middle - half) / all).max(0.0), high: ((middle + half) / all).min(1.0) })
 }
 
-/// Confidence interval of the difference of two shares `(part, whole)`, the first minus the second; `None` if either
+/// Confidence interval of the difference of two shares `(part, whole)`, the second minus the first; `None` if either
 /// whole is 0.
 ///
 /// # Sources

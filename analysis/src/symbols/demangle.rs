@@ -55,6 +55,10 @@ impl Demangled {
 
 /// Demangles `symbol` into `name`; false if it is not mangled.
 fn write_demangled(symbol: &str, name: &mut Bounded) -> bool {
+    // Without this, the C function `RC4_skey` would be `skey`: on other systems names lack the underscore.
+    if !symbol.starts_with('_') {
+        return false;
+    }
     if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
         return write!(name, "{rust:#}").is_ok() || name.is_cut;
     }

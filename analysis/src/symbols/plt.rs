@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 const MAX_BYTES: u64 = 32 << 20;
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 4 << 10;
-/// Size of a stub in every PLT that linkers generate for x86-64 and aarch64, except for the first one in `.plt`.
+/// Size of a stub in every PLT that linkers generate for x86-64, except for the first one in `.plt`.
 const STUB_BYTES: u64 = 16;
+/// The largest stub for aarch64: lld's with `bti c`.
+const MAX_AARCH64_STUB_BYTES: u64 = 24;
 /// `R_X86_64_IRELATIVE` and `R_AARCH64_IRELATIVE`: the slot gets the return value of the function at the addend.
 const IRELATIVE: [u32; 2] = [37, 1032];
 
@@ -74,7 +76,9 @@ impl<'a> Stubs<'a> {
         };
         match self.elf.image().arch? {
             Arch::X86_64 => x86_64_slot(stub(small_stub(&section.name, in_section))?),
-            Arch::Aarch64 => aarch64_slot(stub(in_section & !(STUB_BYTES - 1))?),
+            Arch::Aarch64 => (0..MAX_AARCH64_STUB_BYTES)
+                .step_by(4)
+                .find_map(|offset| aarch64_slot(stub((in_section & !3).checked_sub(offset)?)?)),
             Arch::I386 => None,
         }
     }

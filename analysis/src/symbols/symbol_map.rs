@@ -16,6 +16,8 @@ const MAX_SYMBOLS: usize = 1 << 20;
 const MAX_NAMES_BYTES: usize = 32 << 20;
 /// The most symbols at or below an address that are examined for one that extends to it. Real tables nest two deep.
 const MAX_LOOK_BACK: usize = 64;
+/// The same with labels in between, which have no size.
+const MAX_PASSED: usize = 1 << 12;
 /// The rank of a weak symbol of a function; that of a global one is 0.
 const WEAK_FUNCTION: u8 = 1;
 /// The most tables of one kind read in a file; real files have one.
@@ -97,10 +99,11 @@ impl<'a> SymbolMap<'a> {
 
     fn best(&self, svma: u64) -> Option<(&Symbol, &[u8])> {
         let above = self.symbols.partition_point(|symbol| symbol.svma <= svma);
-        let below = self.symbols.get(..above)?.iter().rev().take(MAX_LOOK_BACK);
         let nearest = self.search.nearest_to(svma);
+        let below = self.symbols.get(..above)?.iter().rev().take(MAX_PASSED);
+        let below = below.filter(|symbol| symbol.has_size || Some(symbol.svma) == nearest).take(MAX_LOOK_BACK);
         let mut best: Option<(&Symbol, &[u8])> = None;
-        for symbol in below.filter(|symbol| svma < symbol.end && (symbol.has_size || Some(symbol.svma) == nearest)) {
+        for symbol in below.filter(|symbol| svma < symbol.end) {
             let name = self.names.get(symbol.name.clone()).unwrap_or(&[]);
             // Of `__libc_malloc` and `malloc`, prefer the one that callers use.
             let is_better = best.is_none_or(|(best, best_name)| (symbol.key(), name) > (best.key(), best_name));

@@ -236,6 +236,58 @@ fn assembly_labels_without_a_size_name_their_code() {
     assert_eq!(found.last().unwrap(), &["second"]);
 }
 
+/// Check that each instruction of a stub for aarch64 has its name, also if stubs are longer than usual (BTI).
+#[test]
+fn stubs_of_aarch64_are_named() {
+    let dir = TestDir::new();
+    let source = "void f1(void), f2(void), f3(void); void caller(void) { f1(); f2(); f3(); }";
+    std::fs::write(dir.path("a.c"), source).unwrap();
+    for (options, stub_bytes) in [(&[][..], 16), (&["-mbranch-protection=bti", "-Wl,-z,force-bti"], 24)] {
+        let args = ["--target=aarch64-linux-gnu", "-O1", "-fPIC", "-shared", "-nostdlib", "-fuse-ld=lld", "-o", "a.so"];
+        dir.run("clang", &[&args, options, &["a.c"]].concat());
+        let sections = dir.run("readelf", &["-SW", "a.so"]);
+        let plt = sections.lines().find_map(|line| line.split_once(" .plt ")).unwrap_or_else(|| panic!("{sections}"));
+        let start = u64::from_str_radix(plt.1.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        // The first one has 32 bytes.
+        let stub = |n: u64| start + 32 + n * stub_bytes..start + 32 + (n + 1) * stub_bytes;
+        for n in 0..3 {
+            let found = names(&dir.path("a.so"), &stub(n).step_by(4).collect::<Vec<_>>());
+            let expected = format!("f{}@plt", n + 1);
+            assert!(found.iter().all(|names| *names == [expected.as_str()]), "{options:?}: {expected} and {found:?}");
+        }
+    }
+}
+
+/// Check that a function with a size has its name also after many labels without one.
+#[test]
+fn labels_inside_a_function_do_not_name_it() {
+    let labels: String = (0..200).map(|n| format!("label{n}: nop\n")).collect();
+    let source = format!(".text\n.globl main\n.type main, @function\nmain: nop\n{labels}ret\n.size main, . - main\n");
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.s", &source, &[]);
+    let found = names(&path, &addresses(&path, "main"));
+    assert!(found.len() > 200 && found.iter().all(|names| names == &["main"]), "{found:?}");
+}
+
+/// Check that lines are not those of a function that the linker discarded: the line table has it at address 0, so it
+/// seems to extend over what is there.
+#[test]
+fn discarded_functions_give_no_lines() {
+    let long: String = (0..2000).map(|n| format!("sink = {n}; ")).collect();
+    let source = format!(
+        "volatile int sink;\nvoid discarded(void) {{ {long} }}\n__attribute__((noinline)) int kept(int n) {{\n\
+         return n * 3;\n}}\nint main(int n, char **v) {{ return kept(n); }}\n"
+    );
+    let dir = TestDir::new();
+    let args = ["-O1", "-g", "-ffunction-sections", "-fuse-ld=bfd", "-Wl,--gc-sections"];
+    let path = dir.compile("program", "a.c", &source, &args);
+    let kept = addresses(&path, "kept");
+    assert!(kept[0] < 20_000, "the discarded function does not reach {:#x}", kept[0]);
+    let found = names_in(&path, FileIdentity::default(), &kept, &FileModules::new(), Detail::Lines).unwrap();
+    let is_right = |names: &Vec<String>| ["kept (a.c:3)", "kept (a.c:4)", "kept (a.c:5)"].contains(&names[0].as_str());
+    assert!(found.iter().all(is_right), "{found:?}");
+}
+
 /// Check that C++ and Rust names are demangled, in DWARF and in symbol tables, including those with a version.
 #[test]
 fn names_are_demangled() {
@@ -246,7 +298,9 @@ fn names_are_demangled() {
     );
     assert_eq!(demangle(b"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
     assert_eq!(demangle(b"_RNvC6_123foo3bar"), "123foo::bar");
-    assert_eq!(demangle(b"main"), "main");
+    for of_c in ["main", "RC4_skey", "ZN3foo3barE"] {
+        assert_eq!(demangle(of_c.as_bytes()), of_c);
+    }
     assert_eq!(demangle(b"_Zbroken"), "_Zbroken");
     let dir = TestDir::new();
     let source = "namespace space { __attribute__((noinline)) int foo(int n) { return n; } } int main() { return space::foo(1); }";

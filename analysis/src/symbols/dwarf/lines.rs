@@ -17,11 +17,14 @@ pub(super) fn lines(unit: UnitRef<'_, Reader<'_>>, wanted: &[u64], meter: &Meter
     let Some(program) = unit.line_program.clone() else { return Ok(found) };
     meter.take(program.header().raw_program_buf().len() as u64)?;
     let mut rows = program.rows();
-    let mut before: Option<(u64, Option<Line>)> = None;
+    let (mut before, mut start): (Option<(u64, Option<Line>)>, _) = (None, None);
     while let Some((_, row)) = rows.next_row()? {
+        // The sequence of a function that the linker discarded begins at 0 and may extend over other code.
+        let is_discarded = *start.get_or_insert(row.address()) == 0;
         // A row covers the code up to the next row; of several for one address the last counts.
         if let Some((address, line)) = before
             && address < row.address()
+            && !is_discarded
         {
             let within = super::functions::within(wanted, &gimli::Range { begin: address, end: row.address() });
             meter.take(within.len() as u64)?;
@@ -32,6 +35,7 @@ pub(super) fn lines(unit: UnitRef<'_, Reader<'_>>, wanted: &[u64], meter: &Meter
         let line = row.line().and_then(|line| u32::try_from(line.get()).ok());
         let line = line.map(|line| Line { file: row.file_index(), line });
         before = (!row.end_sequence()).then_some((row.address(), line));
+        start = start.filter(|_| !row.end_sequence());
     }
     Ok(found)
 }
