@@ -24,6 +24,9 @@ pub enum Error {
     /// No such process.
     #[error("no process with PID {0}; see `ps -e`")]
     NoSuchProcess(u32),
+    /// A thread was given for a process.
+    #[error("{0} is a thread of a process; record it with -t {0}")]
+    Thread(u32),
     /// No such thread.
     #[error("no thread with TID {0}; see `ps -eL`")]
     NoSuchThread(u32),
@@ -233,6 +236,17 @@ pub enum Error {
         file: PathBuf,
         /// The place as text: a function, or code at a symbol and offset or at an address.
         place: String,
+    },
+    /// Several functions of the file have the name of the one to probe.
+    #[error(
+        "{} has several functions `{function}`; list them with `nm {} | grep {function}`, and pass the address of one as \
+         0xADDRESS", .file.display(), .file.display()
+    )]
+    SeveralPlaces {
+        /// The file.
+        file: PathBuf,
+        /// The name.
+        function: String,
     },
     /// A sampling rate was requested for an event that cannot have one.
     #[error("cannot sample {event} at a rate; use -c N to sample one in N")]

@@ -72,7 +72,7 @@ pub(crate) struct Args {
     /// Number of threads [default: one per CPU]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Print errors only
+    /// Print no progress and no notes
     #[arg(short, long)]
     quiet: bool,
 }

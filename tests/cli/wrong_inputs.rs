@@ -146,6 +146,15 @@ fn a_process_that_is_not_there_is_named() {
     let file = dir.path().join("r.fpprof");
     let attach = ran(fpprof().args(["record", "-p", "4194000", "-o"]).arg(&file));
     assert_refused(&attach, 1, &["4194000"]);
+    // By its number, as `top -H` shows it.
+    let of_thread = std::thread::scope(|scope| {
+        let record = || {
+            let tid = rustix::thread::gettid().to_string();
+            (ran(fpprof().args(["record", "-p", &tid, "--duration", "1", "-o"]).arg(&file)), tid)
+        };
+        scope.spawn(record).join().unwrap()
+    });
+    assert_refused(&of_thread.0, 1, &[&format!("{} is a thread", of_thread.1), "-t"]);
     assert!(!file.exists());
 }
 

@@ -3,6 +3,7 @@
 
 use crate::support::stacks::{commonest, stacks};
 use crate::support::{Ran, assert_balance, compile, fpprof, number, ran, report, source};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -181,6 +182,16 @@ fn probes() {
         let (hits, report) = record(&place(at), &["call", "1000"]);
         assert_eq!(hits + lost(&report), 1000, "{at}: {report:#}");
     }
+    let twice = dir.path().join("twice");
+    let [one, other] = ["a.c", "b.c"].map(|name| dir.path().join(name));
+    fs::write(&one, "static __attribute__((noinline)) void dup(void) {} void f(void); int main() { dup(); f(); }")
+        .unwrap();
+    fs::write(&other, "static __attribute__((noinline)) void dup(void) {} void f(void) { dup(); }").unwrap();
+    let built = ran(Command::new("gcc").args(["-O0", "-o"]).args([&twice, &one, &other]));
+    assert_eq!(built.status, 0, "{}", built.stderr);
+    let event = format!("uprobe:{}:dup", twice.display());
+    let refused = ran(fpprof().args(["record", "-e", &event, "--", "true"]));
+    assert!(refused.status == 1 && refused.stderr.contains("has several functions `dup`"), "{}", refused.stderr);
     let (hits, report) = record(&place("probed"), &["threads", "5000"]);
     let recorded = number(&report, "recorded");
     assert_eq!(recorded + lost(&report), 20_000, "{report:#}");

@@ -26,6 +26,9 @@ pub(super) fn file_offset(
     let task = ParseTask::CodeOffset { symbol: symbol.map(str::to_owned), offset };
     match parser.parse(&file, own_uid(), task).map(|parsed| parsed.found) {
         Some(Found::Offset(at)) => Ok(at),
+        Some(Found::Several) => {
+            Err(Error::SeveralPlaces { file: path.to_owned(), function: symbol.unwrap_or_default().to_owned() })
+        }
         Some(Found::Nothing) => Err(Error::NoSuchPlace {
             file: path.to_owned(),
             place: match (symbol, offset) {
@@ -42,22 +45,34 @@ pub(super) fn file_offset(
 pub(crate) fn code_offset(file: &File, symbol: Option<&str>, offset: u64) -> Found {
     let data = ReadCache::new(file);
     let Ok(elf) = object::File::parse(&data) else { return Found::Unreadable };
-    let address = match symbol {
-        Some(symbol) => address_of(&elf, symbol).and_then(|start| start.checked_add(offset)),
+    let address = match symbol.map(|symbol| addresses_of(&elf, symbol)).as_deref() {
+        Some([start]) => start.checked_add(offset),
+        Some([]) => None,
+        Some(_) => return Found::Several,
         None => Some(offset),
     };
     address.and_then(|address| offset_of(&elf, address)).map_or(Found::Nothing, Found::Offset)
 }
 
-/// The address of the first function of that name, with or without its version (`memcpy@GLIBC_2.14`).
-fn address_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, name: &str) -> Option<u64> {
-    let is_it = |symbol: &object::Symbol<'a, '_, R>| {
-        let name_bytes = symbol.name_bytes().unwrap_or_default();
-        let without_version = name_bytes.split(|&byte| byte == b'@').next().unwrap_or_default();
-        symbol.is_definition() && (name_bytes == name.as_bytes() || without_version == name.as_bytes())
+/// The addresses of the functions of that name: several files of a program may have a static one each. If there is none,
+/// the first of that name with a version (`memcpy@GLIBC_2.14`), or of those for other modules, whose versions are in
+/// another table.
+fn addresses_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, name: &str) -> Vec<u64> {
+    let is_named = |symbol: &object::Symbol<'a, '_, R>| {
+        symbol.is_definition() && symbol.name_bytes().is_ok_and(|bytes| bytes == name.as_bytes())
     };
-    let found = elf.symbols().find(is_it).or_else(|| elf.dynamic_symbols().find(is_it));
-    found.map(|symbol| symbol.address())
+    let is_version = |symbol: &object::Symbol<'a, '_, R>| {
+        let bytes = symbol.name_bytes().unwrap_or_default();
+        symbol.is_definition() && bytes.split(|&byte| byte == b'@').next() == Some(name.as_bytes())
+    };
+    let mut found: Vec<u64> = elf.symbols().filter(is_named).map(|symbol| symbol.address()).collect();
+    found.sort_unstable();
+    found.dedup();
+    if found.is_empty() {
+        let first = elf.symbols().find(is_version).or_else(|| elf.dynamic_symbols().find(is_version));
+        found.extend(first.map(|symbol| symbol.address()));
+    }
+    found
 }
 
 /// The file offset of an address; `None` unless it is in an executable segment.
@@ -86,7 +101,7 @@ mod tests {
         let program = std::env::current_exe().unwrap();
         let bytes = std::fs::read(&program).unwrap();
         let elf = object::File::parse(bytes.as_slice()).unwrap();
-        let main = address_of(&elf, "main").expect("a program has a main");
+        let [main] = addresses_of(&elf, "main")[..] else { panic!("a program has a main") };
         let offset = file_offset(&program, Some("main"), 4).unwrap();
         assert_eq!(file_offset(&program, None, main + 4).unwrap(), offset);
         let code = usize::try_from(offset - 4).unwrap();

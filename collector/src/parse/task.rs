@@ -55,6 +55,8 @@ pub enum Found {
     Lines(u64),
     /// The file offset of the code, in bytes.
     Offset(u64),
+    /// Several functions have the name.
+    Several,
     /// Records of a jitdump.
     Records {
         /// Where to continue.

@@ -53,8 +53,9 @@ impl Running {
         let mut watched = Vec::with_capacity(pids.len());
         for &pid in pids {
             watched.push(open_pidfd(pid).map_err(|error| match error.raw_os_error() {
-                // EINVAL: a thread, not a process.
-                Some(libc::ESRCH | libc::EINVAL) => Error::NoSuchProcess(pid),
+                Some(libc::ESRCH) => Error::NoSuchProcess(pid),
+                // By version of the kernel.
+                Some(libc::EINVAL | libc::ENOENT) => Error::Thread(pid),
                 _ => Error::System { what: "watching a process", source: error },
             })?);
             track(pid)?;
