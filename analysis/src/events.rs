@@ -7,6 +7,16 @@ use crate::filter::Filter;
 use crate::folded::Unit;
 use fpprof_recording::model::{Measure, Meta, Sample};
 
+/// The name of an event without what perf appends, modifiers and settings: `cpu-clock:u`, `cpu-clock/freq=499/`.
+pub(crate) fn base_name(event: &str) -> &str {
+    event.split([':', '/']).next().unwrap_or(event)
+}
+
+/// Whether an event is a timer that counts nanoseconds of CPU time.
+pub(crate) fn is_clock(event: &str) -> bool {
+    matches!(base_name(event), "cpu-clock" | "task-clock")
+}
+
 /// Events of a recording that are analysed together, and which of their samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {

@@ -12,6 +12,7 @@
 //! ([`Overhead::percent_of_target`] includes both). Interrupts in other processes cost the machine, not the target.
 //! Neither figure includes the cost of cold caches.
 
+use crate::events::{base_name, is_clock};
 use fpprof_recording::model::{Event, Measure, Meta, OwnCost, Sampling};
 use serde::{Deserialize, Serialize};
 
@@ -117,13 +118,11 @@ impl Overhead {
 
 /// Seconds between two ticks; `None` if the event does not measure time.
 fn tick_s(event: &Event) -> Option<f64> {
-    // perf appends modifiers and settings: `cpu-clock:u`, `cpu-clock/freq=499/`.
-    let name = event.name.split([':', '/']).next()?;
-    let is_clock = matches!(name, "cpu-clock" | "task-clock");
+    let is_clock = is_clock(&event.name);
     match event.sampling {
         // At a frequency, cycles are sampled as often as a timer ticks while a program runs.
         Sampling::FrequencyHz(hz) if hz > 0 && event.measure == Measure::Samples => {
-            (is_clock || matches!(name, "cycles" | "cpu-cycles")).then_some(1.0 / hz as f64)
+            (is_clock || matches!(base_name(&event.name), "cycles" | "cpu-cycles")).then_some(1.0 / hz as f64)
         }
         Sampling::Period(ns) => is_clock.then_some(ns as f64 / 1e9),
         Sampling::FrequencyHz(_) => None,

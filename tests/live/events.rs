@@ -182,16 +182,24 @@ fn probes() {
         let (hits, report) = record(&place(at), &["call", "1000"]);
         assert_eq!(hits + lost(&report), 1000, "{at}: {report:#}");
     }
+    // Of two functions of a name one must be chosen, but a variable is no function.
     let twice = dir.path().join("twice");
     let [one, other] = ["a.c", "b.c"].map(|name| dir.path().join(name));
-    fs::write(&one, "static __attribute__((noinline)) void dup(void) {} void f(void); int main() { dup(); f(); }")
-        .unwrap();
-    fs::write(&other, "static __attribute__((noinline)) void dup(void) {} void f(void) { dup(); }").unwrap();
+    fs::write(
+        &one,
+        "static void dup(void) {} static void once(void) {} void f(void); int main() { dup(); once(); f(); }",
+    )
+    .unwrap();
+    fs::write(&other, "static void dup(void) {} static volatile int once; void f(void) { dup(); once++; }").unwrap();
     let built = ran(Command::new("gcc").args(["-O0", "-o"]).args([&twice, &one, &other]));
     assert_eq!(built.status, 0, "{}", built.stderr);
     let event = format!("uprobe:{}:dup", twice.display());
     let refused = ran(fpprof().args(["record", "-e", &event, "--", "true"]));
     assert!(refused.status == 1 && refused.stderr.contains("has several functions `dup`"), "{}", refused.stderr);
+    let event = format!("uprobe:{}:once", twice.display());
+    let probed = ran(fpprof().args(["record", "-e", &event, "-o"]).arg(&file).arg("--").arg(&twice));
+    assert_eq!(probed.status, 0, "{}", probed.stderr);
+    assert_eq!(number(&report(&file, &[]), "fired"), 1);
     let (hits, report) = record(&place("probed"), &["threads", "5000"]);
     let recorded = number(&report, "recorded");
     assert_eq!(recorded + lost(&report), 20_000, "{report:#}");

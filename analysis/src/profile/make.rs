@@ -6,6 +6,7 @@ use super::{
     ProfileThread, Weight,
 };
 use crate::address_space::{CgroupIx, CommIx, FileIx, MappedFile};
+use crate::events::is_clock;
 use crate::fold::{Amount, Folder, FrameKey, Where, WithoutCall, functions, is_unnamed, ranks, root_name, shown_comm};
 use crate::folded::Origin;
 use crate::listed::{Listed, Who};
@@ -95,10 +96,9 @@ fn recorded(meta: &Meta, start_ns: u64) -> ProfileOrigin {
 }
 
 fn event_of(Event { name, sampling, measure }: &Event) -> ProfileEvent {
-    // perf appends modifiers and settings: `cpu-clock:u`, `cpu-clock/freq=499/`.
-    let weight = match (measure, name.split([':', '/']).next()) {
-        (Measure::Blocked { .. }, _) => Weight::BlockedNs,
-        (_, Some("cpu-clock" | "task-clock")) => Weight::CpuNs,
+    let weight = match measure {
+        Measure::Blocked { .. } => Weight::BlockedNs,
+        _ if is_clock(name) => Weight::CpuNs,
         _ => Weight::Occurrences,
     };
     let is_clock = weight == Weight::CpuNs;

@@ -58,8 +58,11 @@ pub(crate) fn code_offset(file: &File, symbol: Option<&str>, offset: u64) -> Fou
 /// the first of that name with a version (`memcpy@GLIBC_2.14`), or of those for other modules, whose versions are in
 /// another table.
 fn addresses_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, name: &str) -> Vec<u64> {
+    // A variable may have the same name.
     let is_named = |symbol: &object::Symbol<'a, '_, R>| {
-        symbol.is_definition() && symbol.name_bytes().is_ok_and(|bytes| bytes == name.as_bytes())
+        symbol.is_definition()
+            && symbol.name_bytes().is_ok_and(|bytes| bytes == name.as_bytes())
+            && offset_of(elf, symbol.address()).is_some()
     };
     let is_version = |symbol: &object::Symbol<'a, '_, R>| {
         let bytes = symbol.name_bytes().unwrap_or_default();

@@ -54,7 +54,7 @@ impl Running {
         for &pid in pids {
             watched.push(open_pidfd(pid).map_err(|error| match error.raw_os_error() {
                 Some(libc::ESRCH) => Error::NoSuchProcess(pid),
-                // By version of the kernel.
+                // ENOENT on Linux 6.18, EINVAL on older kernels.
                 Some(libc::EINVAL | libc::ENOENT) => Error::Thread(pid),
                 _ => Error::System { what: "watching a process", source: error },
             })?);
