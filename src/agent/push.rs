@@ -22,7 +22,7 @@ use fpprof_reports::profile::request::Request;
 use fpprof_reports::profile::{otlp, pyroscope};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -193,13 +193,15 @@ impl Collector {
         let (status, headers) = (response.status(), response.headers());
         let after =
             headers.get(header::RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, Timestamp::now()));
-        Ok(match response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec() {
-            // An answer to a request that was accepted whole is empty.
-            Err(ureq::Error::BodyExceedsLimit(_)) if self.protocol == Protocol::Otlp && status.is_success() => {
-                Answer::PartlyRefused(format!("{} refuses profiles, in more than {MAX_ANSWER_BYTES} bytes", self.url))
-            }
-            // Without its words, the status says whether it is accepted.
-            answer => self.reaction(status, &answer.unwrap_or_default(), after),
+        let mut answer = Vec::new();
+        // Without its words, the status says whether it is accepted.
+        let _ = response.body_mut().as_reader().take(MAX_ANSWER_BYTES + 1).read_to_end(&mut answer);
+        // An answer to a request that was accepted whole is empty.
+        let is_cut = answer.len() as u64 > MAX_ANSWER_BYTES;
+        Ok(if is_cut && self.protocol == Protocol::Otlp && status.is_success() {
+            Answer::PartlyRefused(format!("{} refuses profiles, in more than {MAX_ANSWER_BYTES} bytes", self.url))
+        } else {
+            self.reaction(status, &answer, after)
         })
     }
 
