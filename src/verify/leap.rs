@@ -8,9 +8,8 @@
 use super::stepper::{Lifted, Stepper, changes_mappings};
 use super::thread::UnderWay;
 use super::tracee::{self, Registers, run_on};
-use anyhow::Context as _;
 use fpprof_analysis::oracle::{Flow, Transfer, predict_transfer};
-use fpprof_collector::{share_memory, stop_thread};
+use fpprof_collector::share_memory;
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -53,9 +52,9 @@ impl Stepper {
             if is_interrupted || (!came && has_others && is_in_kernel) {
                 return Ok(false);
             }
-            if !came && has_others && !std::mem::replace(&mut thread.is_stopping, true) {
+            if !came && has_others && !thread.is_stopping {
                 is_slow = true;
-                stop_thread(self.pid.as_raw(), tid.as_raw()).with_context(|| format!("stopping thread {tid}"))?;
+                thread.request_stop(self.pid)?;
             }
         }
     }
@@ -156,7 +155,28 @@ impl Stepper {
         run_on(tid)
     }
 
-    /// Removes the breakpoints from a new process, which is stopped before its first instruction.
+    /// Stops the threads that run outside the kernel: without breakpoints they would run past transfers.
+    ///
+    /// # Errors
+    /// If a thread cannot be stopped.
+    pub(super) fn stop_running(&mut self) -> anyhow::Result<()> {
+        loop {
+            let mut is_over = true;
+            for thread in self.threads.values_mut() {
+                if thread.under_way.is_some_and(|step| step.is_running) && !thread.is_in_kernel {
+                    is_over = false;
+                    thread.request_stop(self.pid)?;
+                }
+            }
+            if is_over || self.ended.is_some() {
+                return Ok(());
+            }
+            self.wait(true)?;
+        }
+    }
+
+    /// Removes the breakpoints from a new process, which is stopped before its first instruction. Call it when no thread
+    /// runs outside the kernel.
     ///
     /// # Errors
     /// If its code cannot be changed.

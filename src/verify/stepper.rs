@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use fpprof_analysis::oracle::{Checker, Flow, History, Tally};
 use fpprof_analysis::signal_name;
 use fpprof_analysis::strategy::Strategy;
-use fpprof_collector::{StopFlag, stop_thread, walk_copied_stack};
+use fpprof_collector::{StopFlag, walk_copied_stack};
 use fpprof_recording::model::{Sample, StackEnd, StackEndSource};
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -314,9 +314,7 @@ impl Stepper {
     fn forget_step(&mut self, tid: Pid) -> anyhow::Result<bool> {
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
         thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false, is_running: true });
-        if !std::mem::replace(&mut thread.is_stopping, true) {
-            stop_thread(self.pid.as_raw(), tid.as_raw()).with_context(|| format!("stopping thread {tid}"))?;
-        }
+        thread.request_stop(self.pid)?;
         run_on(tid)?;
         let goes_on = self.wait_for(tid, false)?;
         if let Some(thread) = self.threads.get_mut(&tid) {
@@ -454,6 +452,7 @@ impl Stepper {
             let message = ptrace::getevent(tid).context("reading the new process's id")?;
             let new = Pid::from_raw(i32::try_from(message).context("the new process's id")?);
             if !self.is_thread(new) {
+                self.stop_running()?;
                 self.lift_from_child(tid, new, event)?;
                 self.detach(new)?;
             }

@@ -4,8 +4,9 @@ use super::breakpoints::Breakpoints;
 use super::maps::Maps;
 use super::pace::Counts;
 use super::tracee::{self, Memory, Registers};
+use anyhow::Context as _;
 use fpprof_analysis::oracle::{FirstWord, Flow, MAX_INSTRUCTION_BYTES, Moved, ShadowStack, ends_in_call};
-use fpprof_collector::MapsEntry;
+use fpprof_collector::{MapsEntry, stop_thread};
 use nix::unistd::Pid;
 
 /// A larger change of the stack pointer may be a switch to another stack. Frames larger than this stay in their
@@ -70,6 +71,17 @@ impl Thread {
             is_in_kernel: false,
             is_stopping: false,
         }
+    }
+
+    /// Has the running thread stop soon.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub(super) fn request_stop(&mut self, process: Pid) -> anyhow::Result<()> {
+        if std::mem::replace(&mut self.is_stopping, true) {
+            return Ok(());
+        }
+        stop_thread(process.as_raw(), self.tid.as_raw()).with_context(|| format!("stopping thread {}", self.tid))
     }
 
     /// Writes changed registers to the thread.
