@@ -188,7 +188,9 @@ pub(crate) fn needed_bytes(sample: &Sample, stack: StackRef<'_>) -> Option<u64> 
     let interrupted = sample.interrupted.as_ref().map(|own| own.sp..=own.stack_end.map_or(u64::MAX, |end| end.address));
     let needed = |frame: &Frame| match &interrupted {
         _ if current.contains(&frame.cfa) => Some(frame.cfa - sp),
-        Some(own) if own.contains(&frame.cfa) => Some((current.end() - sp).saturating_add(frame.cfa - own.start())),
+        Some(own) if own.contains(&frame.cfa) => {
+            Some(current.end().saturating_sub(sp).saturating_add(frame.cfa - own.start()))
+        }
         _ => None,
     };
     let most = callees.iter().try_fold(0, |most, frame| Some(needed(frame)?.max(most)));

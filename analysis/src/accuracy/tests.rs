@@ -47,6 +47,10 @@ fn both_stacks_count() {
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0)]), Some(0x10));
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, other), (3, other + 0x40), (4, 0)]), Some(0x140));
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, other + 0x201), (3, 0)]), None);
+        // Of a damaged recording.
+        sample.stack_end = stack_end(0x4000);
+        assert_eq!(needed(&sample, &[(1, other + 0x40), (2, 0)]), Some(0x40));
+        sample.stack_end = stack_end(0x5100);
         sample.interrupted = None;
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0x5040), (3, 0)]), Some(0x40));
         // A chain of frame pointers that continues on a stack that was not copied.

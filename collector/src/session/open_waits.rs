@@ -158,11 +158,12 @@ fn copy_stack(wait: &types::open_wait, regs: &UserRegs, bytes: u32, maps: &mut M
     sample.stack_end = stack_end(wait, regs.sp(), maps);
     let depth = sample.stack_end.map_or(0, |end| end.address.saturating_sub(regs.sp()));
     let len = usize::try_from(depth.min(u64::from(bytes))).unwrap_or(0);
-    // The red zone below the stack pointer may be unmapped.
+    // The red zone below the stack pointer may be unmapped, or below address 0.
     for below in [regs.red_zone_bytes(), 0] {
+        let Some(start) = regs.sp().checked_sub(below.into()) else { continue };
         sample.bytes_below_sp = below;
         sample.stack.resize(len + usize::from(below), 0);
-        let read = read_memory(wait.pid, regs.sp() - u64::from(below), &mut sample.stack);
+        let read = read_memory(wait.pid, start, &mut sample.stack);
         sample.stack.truncate(read);
         if read > 0 {
             break;
@@ -236,4 +237,25 @@ fn walk(pid: u32, regs: &UserRegs) -> (Vec<FpFrame>, FpEnd) {
 fn run_ns(tid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::NATIVE;
+
+    /// Check that a stack pointer that a program has set to anything, such as an address less than a red zone, is copied from
+    /// as far as memory can be read: nothing.
+    #[test]
+    fn stack_pointers_may_be_anything() {
+        let mut wait: types::open_wait = read_pod(&[0; size_of::<types::open_wait>()]).unwrap();
+        wait.pid = std::process::id();
+        for sp in [0, 8, 127, 128, 1 << 63, u64::MAX] {
+            let mut values = vec![0; NATIVE.n_registers()];
+            values[NATIVE.sp()] = sp;
+            let mut sample = Sample::default();
+            copy_stack(&wait, &UserRegs::new(NATIVE, Abi::Bits64, &values), 4096, &mut Maps::new(), &mut sample);
+            assert_eq!((sample.stack.len(), sample.bytes_below_sp, sample.stack_end), (0, 0, None), "{sp:#x}");
+        }
+    }
 }
