@@ -108,6 +108,81 @@ fn a_link_shows_the_same_again() {
     page.assert_quiet();
 }
 
+/// Check that all time is kept in the address, too, and that a time in words is understood.
+#[test]
+fn ranges_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    write_stacks(dir.path(), 59, "web-1", &[("cfi", &[("late", "_start;late", COMPLETE, 1000)])]);
+    std::fs::remove_file(dir.path().join("stacks/day=2026-11-26/120000.000000Z-web-1.parquet")).unwrap();
+    write_stacks(dir.path(), 0, "web-1", &[("cfi", &[("early", "_start;early", COMPLETE, 7)])]);
+    let mut page = Page::open(dir.path(), "", 1280);
+    // The page looks for the end of the store first.
+    for (range, words) in [("15min", "1,000 samples"), ("all", "1,212 samples")] {
+        page.choose("range", range);
+        page.browser.wait_for(&format!("document.getElementById('status').textContent.includes('{words}')"));
+    }
+    let state = page.browser.eval("location.hash.slice(1)").as_str().unwrap().to_owned();
+    page.go(&state);
+    assert!(page.text("status").contains("1,212 samples"), "{}", page.text("status"));
+    page.view("compare");
+    page.choose("before", "day");
+    assert!(page.text("difference-title").contains("has no earlier one"), "{}", page.text("difference-title"));
+    page.go("view=compare&before=period&from=2026-11-26T12:01:00Z&to=2026-11-26T12:02:00Z");
+    let title = page.text("difference-title").replace("\u{a0}", " ");
+    assert!(title.starts_with("7 samples before, 205 samples after"), "{title}");
+    let from = page.browser.eval("document.getElementById('from').value");
+    assert_eq!(from, json!("2026-11-26T12:01"), "without seconds that are zero");
+    page.assert_quiet();
+}
+
+/// Check that functions of one name in different files are distinguished by a zoom that is restored.
+#[test]
+fn frames_of_one_name_are_distinguished() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = [("db", "_start in a;x", COMPLETE, 30), ("db", "_start in b;y", COMPLETE, 10)];
+    write_stacks(dir.path(), 0, "web-1", &[("cfi", &rows)]);
+    let mut page = Page::open(dir.path(), "", 1280);
+    for (own, other) in [("x", "y"), ("y", "x")] {
+        page.go("");
+        page.browser.click(&format!("document.querySelector('#flame g.frame[name={own}] rect')"));
+        let state = page.browser.eval("location.hash.slice(1)").as_str().unwrap().to_owned();
+        page.go(&state);
+        let names = page.names("flame");
+        assert!(names.contains(&own.to_owned()) && !names.contains(&other.to_owned()), "{state}: {names:?}");
+    }
+    page.go("zoom=db%0A_start");
+    assert!(page.names("flame").contains(&"_start".to_owned()), "names alone");
+    page.assert_quiet();
+}
+
+/// Check that parameters which nobody's page writes give the server's words or the default, and no empty page.
+#[test]
+fn strange_addresses_are_answered() {
+    let (_dir, mut page) = small();
+    page.go("from=1e14&to=2e14");
+    assert!(page.text("problem").contains("from"), "{}", page.text("problem"));
+    // The browser notes an answer with status 400 as an error.
+    page.browser.errors.clear();
+    for state in ["label.constructor=x", "label.__proto__=x"] {
+        page.go(state);
+        assert!(page.text("status").starts_with("0 samples"), "{state}: {}", page.text("status"));
+    }
+    page.go("view=constructor");
+    assert!(page.names("flame").contains(&"sort".to_owned()));
+    page.go("view=compare&before=toString&from=1795694400&to=1795694520");
+    assert!(page.text("difference-title").contains("Both sides are the same"), "{}", page.text("difference-title"));
+    // A search before its view was ever drawn.
+    page.go("view=functions");
+    page.browser.eval(
+        "(() => { const f = document.querySelector('input[data-state=search]'); f.value = 'copy'; \
+                       f.dispatchEvent(new Event('input')); })()",
+    );
+    page.view("flame");
+    assert!(page.text("flame-found").contains("1 frames, 26.2"), "{}", page.text("flame-found"));
+    page.assert_quiet();
+}
+
 /// Check that `/` focuses the search, that it marks matches, and that filters restrict the frames.
 #[test]
 fn search_and_filters() {
@@ -115,6 +190,8 @@ fn search_and_filters() {
     page.browser.key("/");
     page.browser.type_text("COPY");
     assert!(page.text("flame-found").contains("1 frames, 26.2"), "{}", page.text("flame-found"));
+    page.go("search=copy&zoom=nginx");
+    assert!(page.text("flame-found").contains("1 frames, 26.2"), "of all, also zoomed: {}", page.text("flame-found"));
     page.choose("process", "=db");
     let names = page.names("flame");
     assert!(names.contains(&"sort".to_owned()) && !names.contains(&"copy".to_owned()), "{names:?}");
@@ -258,7 +335,12 @@ fn many_stacks_are_usable() {
     page.browser.click("document.querySelector('#flame g.frame[name=shard_3] rect')");
     assert!(!page.names("flame").contains(&"shard_2".to_owned()));
     page.view("functions");
-    assert!(page.text("functions-count").contains("1,000 functions"), "{}", page.text("functions-count"));
+    assert!(
+        page.text("functions-count").contains("1,000 functions, the first 300"),
+        "{}",
+        page.text("functions-count")
+    );
+    assert!(page.text("functions-table").contains("700 more are not shown"));
     page.view("compare");
     assert!(page.text("difference-title").contains("200,000"));
     page.assert_quiet();

@@ -44,7 +44,7 @@ export class Flame {
       .getValue((d) => d.value)
       .setLabelHandler(label)
       .setDetailsHandler((text) => { if (text) this.options.onHover(text); })
-      .setSearchHandler((found, sum, total) => { this.found = { frames: found.length, sum, total }; })
+      .setSearchHandler((found) => { this.found = this.matches(found); })
       .setSearchMatch((d, term) => `${d.data.name}\n${d.data.module}`.toLowerCase().includes(term))
       .setColorMapper((d) => (d.highlight ? "var(--hit)" : this.fill(d.data)))
       .onClick((d) => this.clicked(d));
@@ -107,6 +107,14 @@ export class Flame {
     if (term !== "") this.chart.search(term.toLowerCase());
     else if (wasSearching) this.chart.clear();
     return this.found;
+  }
+
+  /** How much of the tree the found frames are, whatever it is zoomed to: zooming changes the nodes, but not their data. */
+  matches(found) {
+    const all = new Set(found);
+    const outermost = found.filter((d) => !d.ancestors().slice(1).some((caller) => all.has(caller))).map((d) => d.data);
+    const sum = outermost.reduce((total, data) => total + data.value, 0);
+    return { frames: found.length, outermost, sum, total: this.root.value };
   }
 
   /** Zooms to the frame with this path of names; the nearest caller that is there. */

@@ -23,7 +23,8 @@ pub struct FunctionsAnswer {
     pub functions: Vec<FunctionCount>,
     /// The number of functions left out; all have fewer samples.
     pub left_out: usize,
-    /// Callers of the chosen function; one without a name means that it is a root.
+    /// Callers of the chosen function; one without a name means that the stack ends there: it is a root, or its caller is not
+    /// known.
     pub callers: Vec<FunctionCount>,
     /// Functions that it calls; one without a name means that it is a leaf.
     pub callees: Vec<FunctionCount>,

@@ -44,6 +44,12 @@ pub(crate) fn profile(start_unix_us: u64, host: &str, strategy: &str, rows: Rows
     profile
 }
 
+/// A function by its name, or by `NAME in MODULE`.
+fn function(words: &str) -> Function {
+    let (name, module) = words.split_once(" in ").unwrap_or((words, "program"));
+    Function { name: name.to_owned(), module: module.to_owned(), line: None }
+}
+
 fn add(profile: &mut Profile, process: &str, stack: &str, stop: StopReason, samples: u64) {
     let number = |n: usize| u32::try_from(n).expect("a small number");
     let first = profile.frames.len();
@@ -51,7 +57,7 @@ fn add(profile: &mut Profile, process: &str, stack: &str, stop: StopReason, samp
         module: None,
         address: 0,
         origin: Origin::Cfi,
-        functions: vec![Function { name: name.to_owned(), module: "program".to_owned(), line: None }],
+        functions: vec![function(name)],
     }));
     let frames = (first..profile.frames.len()).map(number).collect();
     profile.stacks.push(ProfileStack { frames, stop });

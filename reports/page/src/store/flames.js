@@ -39,6 +39,13 @@ export class StoreFlame extends Flame {
     return `${data.name}${module} – ${shares.join(" before; ")}${shares.length > 1 ? " after" : ""}`;
   }
 
+  /** The share that frames have of their side, or of each. */
+  shares(frames) {
+    const { totals } = this.about;
+    const shares = totals.map((total, side) => share(frames.reduce((sum, { n }) => sum + n[side], 0), total));
+    return shares.length > 1 ? `${shares.join(" before, ")} after` : shares[0];
+  }
+
   fill(data) {
     if (data.kind === "pruned" || data.kind === "all") return "var(--diff-0)";
     if (data.n.length > 1) {

@@ -3,7 +3,7 @@
 import { number } from "../words.js";
 import { ask, Refused } from "./api.js";
 import { byId, make } from "./dom.js";
-import { changed, FACETS, go, LABEL, OWN, query, state } from "./state.js";
+import { changed, FACETS, go, LABEL, OWN, query, secondsOf, state } from "./state.js";
 import { VIEWS } from "./views.js";
 
 /** Lengths of ranges in seconds, up to the end of the last interval. */
@@ -14,18 +14,18 @@ let store = null;
 let last = null;
 let asking = new AbortController();
 
-const viewOf = (now) => (now.get("view") in VIEWS ? now.get("view") : "flame");
+const viewOf = (now) => (Object.hasOwn(VIEWS, now.get("view")) ? now.get("view") : "flame");
 
 function say(id, words) {
   byId(id).textContent = words;
   byId(id).hidden = words === "";
 }
 
-/** The range of the last `seconds` of the store; all of it without. */
+/** The range of the last `seconds` of the store; all of it without, which the address says, too. */
 function rangeOf(seconds) {
-  if (!store.span || !seconds) return { from: null, to: null };
+  if (!store.span || !seconds) return { from: null, to: null, range: "all" };
   const end = Math.floor(store.span[1]) + 1;
-  return { from: String(end - seconds), to: String(end) };
+  return { from: String(end - seconds), to: String(end), range: null };
 }
 
 /** Queries the server for the state in the address, and shows the answer. */
@@ -53,9 +53,9 @@ async function refresh() {
     status(answer, facets, choice);
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (!(error instanceof Refused)) throw error;
     say("problem", error.message);
     byId("status").textContent = "";
+    if (!(error instanceof Refused)) throw error;
   }
   document.documentElement.dataset.ready = "yes";
 }
@@ -79,8 +79,8 @@ function showInputs(now, view) {
   });
   document.querySelectorAll("[role=tabpanel]").forEach((panel) => { panel.hidden = panel.id !== `view-${view}`; });
   for (const name of TIMES) {
-    const seconds = Number(now.get(name) ?? NaN);
-    byId(name).value = Number.isNaN(seconds) ? "" : new Date(seconds * 1000).toISOString().slice(0, 19);
+    const seconds = secondsOf(now.get(name));
+    byId(name).value = seconds === null ? "" : new Date(seconds * 1000).toISOString().slice(0, 19);
     byId(name).parentElement.hidden = name.startsWith("before.") ? now.get("before") !== "custom" : !store.span;
   }
   byId("range").parentElement.hidden = !store.span;
@@ -118,7 +118,7 @@ function fillLabels(labels) {
     }));
   }
   for (const label of all) {
-    const values = (labels[label] ?? []).map(({ name, samples }) => [name, samples]);
+    const values = (Object.hasOwn(labels, label) ? labels[label] : []).map(({ name, samples }) => [name, samples]);
     options(byId(LABEL + label), "any", values, now.get(LABEL + label));
   }
 }
@@ -165,14 +165,15 @@ function listen() {
   for (const name of ["unit", "before"]) byId(name).addEventListener("change", ({ target }) => change({ [name]: target.value || null }));
   byId("range").addEventListener("change", async ({ target }) => {
     if (target.value === "custom") return byId("from").focus();
-    // The agent may have stored more meanwhile.
-    await look();
+    // The agent may have stored more meanwhile. If the server does not answer, the next question shows it.
+    await look().catch(() => {});
     change({ ...rangeOf(RANGES[target.value]), zoom: null });
   });
   for (const name of TIMES) {
     byId(name).addEventListener("change", ({ target }) => {
-      const ms = Date.parse(`${target.value}Z`);
-      change({ [name]: Number.isNaN(ms) ? null : String(ms / 1000) });
+      const seconds = secondsOf(target.value && `${target.value}Z`);
+      const next = changed({ [name]: seconds === null ? null : String(seconds) });
+      change({ [name]: next.get(name), range: next.has("from") || next.has("to") ? null : "all" });
     });
   }
   document.querySelectorAll("[role=tab]").forEach((tab) => tab.addEventListener("click", () => change({ view: tab.dataset.view })));
@@ -232,7 +233,7 @@ export async function begin() {
     return;
   }
   document.querySelector("[data-view=cost]").hidden = !store.has_counters;
-  if (!state().has("from") && !state().has("to") && store.span) go(changed(rangeOf(RANGES["1h"])), true);
+  if (!["from", "to", "range"].some((name) => state().has(name)) && store.span) go(changed(rangeOf(RANGES["1h"])), true);
   listen();
   redrawWhenResized();
   await refresh();

@@ -9,9 +9,19 @@ export const LABEL = "label.";
 /** Filters that the left side of a comparison may override. */
 export const OWN = ["host", "service", "container", "process", "strategy"];
 
+/** The latest time that a `Date` can have. */
+const LATEST_SECONDS = 8.64e12;
+
 /** The current state, a `URLSearchParams`. */
 export function state() {
   return new URLSearchParams(location.hash.slice(1));
+}
+
+/** Seconds since 1970 of a time, in either form that the server accepts; `null` if it is none. */
+export function secondsOf(text) {
+  const number = text ? Number(text) : NaN;
+  const seconds = text && Number.isNaN(number) ? Date.parse(text) / 1000 : number;
+  return Math.abs(seconds) <= LATEST_SECONDS ? seconds : null;
 }
 
 /** Returns the state with changes; `null` removes a parameter. */

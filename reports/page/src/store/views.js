@@ -6,7 +6,7 @@ import { amounts } from "./amounts.js";
 import { byId, make, table } from "./dom.js";
 import { StoreFlame, treeOf } from "./flames.js";
 import { cost, losses, stacks } from "./series.js";
-import { changed, go, OWN, state } from "./state.js";
+import { changed, go, OWN, secondsOf, state } from "./state.js";
 
 /** The most rows shown of a table. */
 const MAX_ROWS = 300;
@@ -18,19 +18,22 @@ function flame(id, parameter) {
   flames[id] ??= new StoreFlame(byId(id), {
     names: {},
     onHover: (text) => { byId(`${id}-details`).textContent = text; },
-    onZoom: (from, d) => go(changed({ [parameter]: path(d).map((node) => node.name).join("\n") || null }), true),
+    onZoom: (from, d) => go(changed({ [parameter]: path(d).map(stepOf).join("\n") || null }), true),
   });
   return flames[id];
 }
+
+/** A step of a path in the address: functions of different files may have the same name and caller. */
+const stepOf = ({ name, module }) => (module ? `${name}\t${module}` : name);
 
 /** Zooms to the frame in the state, and marks matches of its search. */
 function steer(graph, id, parameter) {
   const zoom = state().get(parameter);
   if (zoom) {
     let at = graph.top();
-    const names = zoom.split("\n");
-    const steps = names.map((name) => {
-      at = at?.children?.find((child) => child.data.name === name);
+    const steps = zoom.split("\n").map((step) => {
+      const named = (name) => at?.children?.find((child) => name(child.data) === step);
+      at = named(stepOf) ?? named(({ name }) => name);
       return at?.data;
     });
     graph.zoomToPath(steps.filter(Boolean));
@@ -40,9 +43,9 @@ function steer(graph, id, parameter) {
 }
 
 function search(graph, id) {
-  const found = graph.search((state().get("search") ?? "").trim());
-  const words = found ? `${number(found.frames)} frames, ${share(found.sum, found.total)}` : "";
-  byId(`${id}-found`).textContent = words;
+  // There is none before the view is first shown.
+  const found = graph?.search((state().get("search") ?? "").trim());
+  byId(`${id}-found`).textContent = found ? `${number(found.frames)} frames, ${graph.shares(found.outermost)}` : "";
 }
 
 function leftOut(id, n) {
@@ -117,7 +120,8 @@ function functions(answer, choice) {
     const options = sorting("sort", draw);
     byId("functions-table").replaceChildren(cut(columns, found, { sort: 3, ...defined(options) }));
     const more = answer.left_out ? ` The store has ${number(answer.left_out)} more, with fewer samples.` : "";
-    byId("functions-count").textContent = `${number(found.length)} functions.${more}`;
+    const shown = found.length > MAX_ROWS ? `, the first ${number(MAX_ROWS)} are shown` : "";
+    byId("functions-count").textContent = `${number(found.length)} functions${shown}.${more}`;
   };
   VIEWS.functions.search = draw;
   draw();
@@ -128,10 +132,15 @@ function defined(options) {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }
 
-/** A table of the first rows in the given order. */
-function cut(columns, rows, options) {
+/** A table of the first rows in the given order, with the number of all others: also of `more` that the server left out. */
+function cut(columns, rows, options, more = 0) {
   const whole = table(columns, rows, options);
   [...whole.tBodies[0].rows].slice(MAX_ROWS).forEach((row) => row.remove());
+  const left = Math.max(0, rows.length - MAX_ROWS) + more;
+  if (left) {
+    const words = { colSpan: columns.length, textContent: `${number(left)} more are not shown.` };
+    whole.createTFoot().insertRow().append(make("td", words));
+  }
   return whole;
 }
 
@@ -144,11 +153,11 @@ function neighbours(answer, amount, plain) {
   byId("neighbours-name").textContent = name;
   byId("neighbours-own").textContent = own
     ? `${own.module || "no file"} · self ${amount(own.self)}, total ${amount(own.total)}` : "It is in no sample here.";
-  const lists = [["callers", "caller", "(it is the root)"], ["callees", "callee", "(itself)"]];
+  const lists = [["callers", "caller", "(the stack ends here)"], ["callees", "callee", "(itself)"]];
   for (const [list, title, end] of lists) {
     const columns = [
       { title, value: (one) => one.name ?? "", cell: (one) => (one.name === null ? end : choose(one)) },
-      { title: "samples", numeric: true, value: (one) => one.total, cell: (one) => plain(one.total) },
+      { title: "total", numeric: true, value: (one) => one.total, cell: (one) => plain(one.total) },
       { title: "share", numeric: true, value: (one) => one.total, cell: (one) => share(one.total, own?.total ?? 0) },
     ];
     const draw = (sort) => byId(list).replaceChildren(cut(columns, answer[list], { sort, onSort: draw }));
@@ -166,11 +175,11 @@ const EARLIER = { period: null, day: 86400, week: 7 * 86400 };
 /** The parameters of the comparison's left side that differ from the right side's. */
 function sides(now) {
   const own = OWN.filter((name) => now.has(`before.${name}`)).map((name) => [`before.${name}`, now.get(`before.${name}`)]);
-  const [from, to] = ["from", "to"].map((name) => Number(now.get(name)));
+  const [from, to] = ["from", "to"].map((name) => secondsOf(now.get(name)));
   const when = now.get("before");
   if (when === "custom") {
     ["before.from", "before.to"].filter((name) => now.has(name)).forEach((name) => own.push([name, now.get(name)]));
-  } else if (when in EARLIER && from && to) {
+  } else if (Object.hasOwn(EARLIER, when) && from !== null && to !== null) {
     const shift = EARLIER[when] ?? to - from;
     own.push(["before.from", String(from - shift)], ["before.to", String(to - shift)]);
   }
@@ -185,9 +194,12 @@ function points({ points: change, interval }) {
 /** A description of the comparison. */
 function titleOf(before, after, amount) {
   if (!before || !after) return `There is nothing to compare: ${amount(before)} before, ${amount(after)} after.`;
-  const same = Object.keys(sides(state())).length === 0;
+  const differing = sides(state());
+  const same = Object.keys(differing).length === 0;
   const words = same ? "Both sides are the same: choose above what differs. " : "";
-  return `${words}${amount(before)} before, ${amount(after)} after; widths and colours are of shares.`;
+  const isIgnored = Object.hasOwn(EARLIER, state().get("before")) && !("before.from" in differing);
+  const open = isIgnored ? "A range without a beginning or an end has no earlier one: choose another above. " : "";
+  return `${open || words}${amount(before)} before, ${amount(after)} after; widths and colours are of shares.`;
 }
 
 function compare(answer, choice) {
@@ -209,7 +221,7 @@ function compare(answer, choice) {
   ];
   const draw = () => {
     const options = sorting("sort2", draw);
-    byId("changes-table").replaceChildren(cut(columns, answer.functions, { sort: 5, ...defined(options) }));
+    byId("changes-table").replaceChildren(cut(columns, answer.functions, { sort: 5, ...defined(options) }, answer.functions_left_out));
   };
   draw();
 }
