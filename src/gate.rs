@@ -114,7 +114,8 @@ impl Gate {
 /// A failure if more than `most_percent` was lost; `lost` counts lost and dropped samples.
 pub(crate) fn lost_failure(lost: u64, recorded: u64, most_percent: f64) -> Option<String> {
     let percent = statistics::percent(lost, lost.saturating_add(recorded)).unwrap_or(0.0);
-    (percent > most_percent).then(|| format!("{percent:.3} % of the samples were lost (allowed: {most_percent} %)"))
+    (percent > most_percent)
+        .then(|| format!("{percent:.3} % of the samples were lost, dropped or missed (allowed: {most_percent} %)"))
 }
 
 /// [`lost_failure`] for a summary.

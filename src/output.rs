@@ -171,10 +171,13 @@ fn begin_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File
     let has_older = place.stat(false).is_ok();
     if has_older {
         let old = place.beside(OLD)?;
+        let name = || old.path().display().to_string();
+        let may_be_replaced =
+            may_be_replaced(&old).with_context(|| format!("cannot read {}; choose another file", name()))?;
         anyhow::ensure!(
-            may_be_replaced(&old),
+            may_be_replaced,
             "{} is not a recording and would be overwritten; move it, or choose another file",
-            old.path().display()
+            name()
         );
         place.rename(&old).with_context(|| format!("cannot rename {} to FILE.old", path.display()))?;
     }
@@ -193,13 +196,16 @@ pub(crate) fn remove_recording(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Whether a file that was moved aside may be replaced: there is none, it is empty, or it is a recording.
-fn may_be_replaced(old: &Place) -> bool {
-    let Ok(stat) = old.stat(false) else { return true };
-    let is_recording = || {
-        let opened = old.open(OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK);
-        opened.is_ok_and(|file| Recording::open(BufReader::new(file)).is_ok())
-    };
-    is_file(&stat) && (stat.st_size == 0 || is_recording())
+///
+/// # Errors
+/// If it cannot be opened.
+fn may_be_replaced(old: &Place) -> io::Result<bool> {
+    let Ok(stat) = old.stat(false) else { return Ok(true) };
+    if !is_file(&stat) || stat.st_size == 0 {
+        return Ok(is_file(&stat));
+    }
+    let file = old.open(OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
+    Ok(Recording::open(BufReader::new(file)).is_ok())
 }
 
 /// Refuses a path that already names what cannot be made again: somebody mistook an option's file for the input.

@@ -235,7 +235,8 @@ impl Source {
             debuginfod::check()?;
         }
         if let Some(root) = self.symfs.as_ref().filter(|root| !root.is_dir()) {
-            anyhow::bail!("--symfs {}: no such directory", root.display());
+            let words = if root.exists() { "not a directory" } else { "no such directory" };
+            anyhow::bail!("--symfs {}: {words}", root.display());
         }
         let context = || self.file.display().to_string();
         let file =
@@ -256,7 +257,7 @@ impl Source {
             );
         }
         if kind.is_fifo() || kind.is_char_device() {
-            anyhow::bail!("{}: a pipe or a terminal; write the recording to a file first", context());
+            anyhow::bail!("{}: not a regular file; write the recording to a file first", context());
         }
         Recording::open(BufReader::new(file)).with_context(context)
     }

@@ -216,7 +216,7 @@ fn draw(args: &Args, before: (&str, &Folded), after: (&str, &Folded), same_sampl
     let Some(path) = &args.svg else { return Ok(()) };
     let side = |(label, folded)| flamegraph::Side { label, folded };
     output::write_whole(path, |mut out| {
-        flamegraph::svg_difference(side(before), side(after), same_samples, &mut out).map_err(io::Error::other)
+        flamegraph::svg_difference(side(before), side(after), same_samples, &mut out).map_err(io::Error::from)
     })?;
     if path != Path::new("-") {
         print_message(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", path.display()));

@@ -109,5 +109,5 @@ pub(crate) fn draw(analysis: &Analysis, strategy: &str, subject: &str, output: &
 }
 
 fn write(folded: &Folded, options: &flamegraph::Options, output: &Path) -> anyhow::Result<()> {
-    output::write_whole(output, |mut out| flamegraph::svg(folded, options, &mut out).map_err(io::Error::other))
+    output::write_whole(output, |mut out| flamegraph::svg(folded, options, &mut out).map_err(io::Error::from))
 }

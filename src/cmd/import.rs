@@ -6,7 +6,7 @@ use crate::worker::{Files, open_input, standard_input};
 use anyhow::{Context as _, ensure};
 use fpprof_analysis::import::{self, Imported};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,14 @@ pub(super) fn open(path: &Path) -> anyhow::Result<File> {
 /// Whether a file was written by `perf record`, to a file or to a pipe.
 pub(super) fn is_of_perf(path: &Path) -> anyhow::Result<bool> {
     let mut magic = Vec::new();
-    let read = open(path)?.take(MAGIC.len() as u64).read_to_end(&mut magic);
+    let file = match open(path) {
+        // Whoever reads recordings says how to make one.
+        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound) => {
+            return Ok(false);
+        }
+        file => file?,
+    };
+    let read = file.take(MAGIC.len() as u64).read_to_end(&mut magic);
     read.with_context(|| path.display().to_string())?;
     Ok(magic == MAGIC)
 }

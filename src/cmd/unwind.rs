@@ -39,10 +39,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", required_unless_present = "elf", conflicts_with_all = ["elf", "regs", "stack"])]
     core: Option<PathBuf>,
     /// The executable, if it is no longer where the core dump says
-    #[arg(long, value_name = "FILE", requires = "core")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["elf", "regs", "stack"])]
     exe: Option<PathBuf>,
     /// Look for files below DIR only
-    #[arg(long, value_name = "DIR", requires = "core")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["elf", "regs", "stack"])]
     sysroot: Option<PathBuf>,
     /// A loaded file, and its load bias (address in memory minus address in the file)
     #[arg(long, value_name = "FILE[@BIAS]", requires_all = ["regs", "stack"])]

@@ -4,7 +4,7 @@ use crate::support::{ENDLESS, copy_program, fpprof, ran, run};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Checks that the message is one line from fpprof and has these words.
 pub(crate) fn assert_refused(ran: &crate::support::Ran, status: i32, words: &[&str]) {
@@ -46,6 +46,18 @@ fn values_are_checked_before_anything_runs() {
         assert_refused(&ran(fpprof().args(["record", "-a"]).args(options)), 2, words);
     }
     assert_refused(&run(["record", "--switch-output", "1h", "--", "sh", "-c", &touch]), 2, &["--switch-output", "CMD"]);
+    for (options, words) in [
+        (&["--switch-max-files", "2"][..], &["--switch-output", "-a and -G"][..]),
+        (&["--include-self"], &["--include-self", "-a and -G"]),
+        (&["--max-size", "0"], &["--max-size", "above 0"]),
+    ] {
+        assert_refused(&ran(fpprof().arg("record").args(options).args(["--", "sh", "-c", &touch])), 2, words);
+    }
+    for option in ["--exe", "--sysroot"] {
+        let by_hand =
+            ["unwind", "--elf", "/bin/sh", "--regs", "rip=0", "--stack", "0:/dev/null", option, "/nonexistent"];
+        assert_refused(&run(by_hand), 2, &[option, "cannot be used with", "--elf"]);
+    }
     assert_refused(&run(["import", "perf.data", "-o", "-"]), 2, &["stdout", "-o"]);
     for (options, words) in [
         (&["--aggregate"][..], &["--aggregate", "no two copied stacks are equal", "--call-graph cfi"][..]),
@@ -176,8 +188,36 @@ fn foreign_files_are_named_for_what_they_are() {
         }
         assert_refused(&run(["export", path.to_str().unwrap(), "--format", "folded"]), 1, words);
     }
-    assert_refused(&run(["report", "/nonexistent/file"]), 1, &["/nonexistent/file"]);
+    for command in ["report", "export", "flamegraph"] {
+        assert_refused(&run([command, "/nonexistent/file"]), 1, &["/nonexistent/file", "fpprof record"]);
+        assert_refused(&run([command, "/dev/null"]), 1, &["not a regular file"]);
+    }
+    let file = dir.path().join("text");
+    assert_refused(&run(["report", "x", "--symfs", file.to_str().unwrap()]), 1, &["not a directory"]);
     assert_refused(&run(["report", dir.path().to_str().unwrap()]), 1, &[dir.path().to_str().unwrap()]);
+}
+
+/// Check that a reader of stdout that has seen enough is no error, whatever is written.
+#[test]
+fn readers_may_leave() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.fpprof");
+    let options = ["record", "-F", "499", "--call-graph", "both", "--duration", "1", "-o"];
+    let recorded = ran(fpprof().args(options).arg(&file).arg("--").args(ENDLESS));
+    assert!(file.exists(), "{recorded:?}");
+    let name = file.to_str().unwrap();
+    for args in [
+        &["flamegraph", name, "-o", "-"][..],
+        &["diff", name, "--svg", "-"],
+        &["export", name, "-o", "-"],
+        &["report", name, "--html", "-"],
+    ] {
+        let mut writing = fpprof().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(writing.stdout.take());
+        let done = writing.wait_with_output().unwrap();
+        let messages = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.success() && !messages.contains("fpprof:"), "{args:?}: {messages}");
+    }
 }
 
 /// Check that no output replaces a recording, and that `diff` says what is missing of a damaged one.
@@ -284,14 +324,22 @@ fn without_privilege_the_missing_capability_is_named() {
     let program = dir.path().join("fpprof");
     copy_program(Path::new(env!("CARGO_BIN_EXE_fpprof")), &program);
     let file = dir.path().join("r.fpprof");
-    let plain = ran(std::process::Command::new("setpriv")
-        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
-        .arg(&program)
-        .args(["record", "--collector", "ebpf", "-o"])
-        .arg(&file)
-        .args(["--", "true"]));
-    assert_refused(&plain, 1, &["CAP_BPF", "CAP_PERFMON"]);
+    let record = |collector| {
+        ran(Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
+            .arg(&program)
+            .args(["record", "--collector", collector, "-o"])
+            .arg(&file)
+            .args(["--", "true"]))
+    };
+    assert_refused(&record("ebpf"), 1, &["CAP_BPF", "CAP_PERFMON"]);
     assert!(!file.exists(), "an empty profile was left behind");
+    // What cannot be read is not said to be something else.
+    for name in ["r.fpprof", "r.fpprof.old"] {
+        fs::write(dir.path().join(name), "another's").unwrap();
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    assert_refused(&record("perf-event"), 1, &["cannot read", "r.fpprof.old", "Permission denied"]);
 }
 
 /// Check that names with terminal control characters are escaped in every message: fpprof's own, the operating system's

@@ -2,6 +2,15 @@
 
 use std::io;
 
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Write(error) => error,
+            other => Self::other(other),
+        }
+    }
+}
+
 /// The reason why a flame graph could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

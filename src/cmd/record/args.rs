@@ -160,7 +160,7 @@ pub(crate) struct Args {
     )]
     pub(super) switch_output: Option<values::Switch>,
     /// With --switch-output: keep the newest N complete files of this recording, and remove the others
-    #[arg(long, value_name = "N", requires = "switch_output", help_heading = OUTPUT)]
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
     pub(super) switch_max_files: Option<NonZeroUsize>,
     /// Write equal samples within TIME (1s to 1h) once, with their count: smaller recordings, coarser times [default: 10s]
     ///
@@ -261,16 +261,7 @@ impl Args {
                 return Err(usage("nothing to record: give a command after `--`, or -p PID, -t TID, -G CGROUP, or -a"));
             }
         };
-        if self.switch_output.is_some() && self.event.as_ref().is_some_and(EventSpec::is_probe) {
-            // The second file would need the privilege that is dropped when the first one begins.
-            return Err(usage("--switch-output cannot be used with probes, which need CAP_SYS_ADMIN for each file"));
-        }
-        if self.switch_output.is_some() && self.output() == Path::new("-") {
-            return Err(usage("--switch-output writes files: pass their name with -o"));
-        }
-        if self.live.is_some() && self.output() == Path::new("-") {
-            return Err(usage("--live writes a directory: pass its name with -o"));
-        }
+        self.refuse_combinations()?;
         let ring_bytes = self.ring_size.map(usize::try_from).transpose();
         let collector = CollectorKind::from(self.collector);
         let by_perf_events = collector == CollectorKind::PerfEvent;
@@ -304,6 +295,32 @@ impl Args {
             ..Request::new(target)
         };
         Ok(request)
+    }
+
+    /// Refuses options that make no sense together.
+    fn refuse_combinations(&self) -> anyhow::Result<()> {
+        let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
+        // clap does not ask for an option that conflicts with another one.
+        if self.switch_max_files.is_some() && self.switch_output.is_none() {
+            return Err(usage("--switch-max-files needs --switch-output, which is for -a and -G"));
+        }
+        if self.include_self && !self.all_cpus && self.cgroup.is_none() {
+            return Err(usage("--include-self is for -a and -G: fpprof is not part of another target"));
+        }
+        if self.max_size == Some(0) {
+            return Err(usage("--max-size must be above 0"));
+        }
+        if self.switch_output.is_some() && self.event.as_ref().is_some_and(EventSpec::is_probe) {
+            // The second file would need the privilege that is dropped when the first one begins.
+            return Err(usage("--switch-output cannot be used with probes, which need CAP_SYS_ADMIN for each file"));
+        }
+        if self.switch_output.is_some() && self.output() == Path::new("-") {
+            return Err(usage("--switch-output writes files: pass their name with -o"));
+        }
+        if self.live.is_some() && self.output() == Path::new("-") {
+            return Err(usage("--live writes a directory: pass its name with -o"));
+        }
+        Ok(())
     }
 
     /// Where the recording or the store is written.
