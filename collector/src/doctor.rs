@@ -9,7 +9,7 @@ use crate::rules::n_sets;
 use crate::sys::{ObjectStorage, PerfEvent, StatisticsGuard};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// A check of something that recording needs or can use.
@@ -224,7 +224,10 @@ fn event() -> Check {
             Check::new("sampling event", false, Verdict::Reduced, format!("cpu-clock (no cycles: {error})"), remedy)
         }
         (_, Err(error)) => {
-            let remedy = "get CAP_PERFMON; use a kernel with CONFIG_PERF_EVENTS=y";
+            let remedy = match error.kind() {
+                ErrorKind::PermissionDenied => "get CAP_PERFMON, or: sysctl kernel.perf_event_paranoid=-1",
+                _ => "use a kernel with CONFIG_PERF_EVENTS=y",
+            };
             Check::new("sampling event", false, Verdict::Missing, error.to_string(), remedy)
         }
     }

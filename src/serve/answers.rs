@@ -178,9 +178,10 @@ impl Answer<'_> {
         self.add_side(&mut stacks, 0, &asked.before, before.as_ref())?;
         self.add_side(&mut stacks, 1, &asked.filter, after.as_ref())?;
         let rest = |filter: &Filter| filter.clone().without(Facet::Strategy);
-        let are_same_samples = rest(&asked.before) == rest(&asked.filter);
+        // Samples on both sides, as those of two strategies, are not independent.
+        let has_common = rest(&asked.before).overlaps(&rest(&asked.filter));
         let about = json!({ "before": before, "after": after, "choice": after, "unit": unit_name(unit) });
-        self.write(json!({ "about": about }), &compared(stacks, unit == Unit::Samples && !are_same_samples))
+        self.write(json!({ "about": about }), &compared(stacks, unit == Unit::Samples && !has_common))
     }
 
     fn quality(mut self, asked: Asked) -> Result<Vec<u8>, Failure> {

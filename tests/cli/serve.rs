@@ -90,8 +90,8 @@ fn answers_are_what_is_stored() {
     assert_eq!(serving.answer("cost")["points"], json!([]));
 }
 
-/// Check that a comparison of two ranges compares shares, and that one of two strategies has no confidence interval, as
-/// its samples are the same.
+/// Check that a comparison of two ranges compares shares, and that one of two strategies, or of a range with a part of it, has
+/// no confidence interval, as samples are on both sides.
 #[test]
 fn comparisons_have_two_sides() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -106,6 +106,8 @@ fn comparisons_have_two_sides() {
     let answer = serving.answer("compare?host=web-1&before.strategy=fp&after.strategy=cfi");
     assert_eq!(answer["total"], json!([300, 300]));
     assert_eq!(answer["functions"][0]["self"]["interval"], Value::Null);
+    let part = serving.answer("compare?host=web-1&before.to=1795694460");
+    assert_eq!((&part["total"], &part["functions"][0]["self"]["interval"]), (&json!([100, 300]), &Value::Null));
     assert_eq!(
         (&answer["about"]["before"]["strategy"], &answer["about"]["after"]["strategy"]),
         (&json!("fp"), &json!("cfi"))

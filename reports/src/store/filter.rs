@@ -74,6 +74,15 @@ impl Filter {
         self.from_us.is_none_or(|from| last >= from) && self.to_us.is_none_or(|to| first < to)
     }
 
+    /// Whether a row may pass both filters.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let from = self.from_us.max(other.from_us);
+        let to = [self.to_us, other.to_us].into_iter().flatten().min();
+        let is_time_common = from.zip(to).is_none_or(|(from, to)| from < to);
+        is_time_common && have_common(&self.names, &other.names) && have_common(&self.labels, &other.labels)
+    }
+
     /// Whether the filter accepts this name in a column.
     #[must_use]
     pub fn has_name(&self, facet: Facet, name: &str) -> bool {
@@ -101,5 +110,34 @@ impl Filter {
     pub fn without(mut self, facet: Facet) -> Self {
         self.names.remove(&facet);
         self
+    }
+}
+
+/// Whether some value is accepted by both in each column.
+fn have_common<K: Ord>(one: &BTreeMap<K, BTreeSet<String>>, other: &BTreeMap<K, BTreeSet<String>>) -> bool {
+    one.iter().all(|(column, values)| other.get(column).is_none_or(|others| !values.is_disjoint(others)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that only filters of disjoint ranges or names have no row in common.
+    #[test]
+    fn filters_overlap() {
+        let range = |from_us, to_us| Filter { from_us, to_us, ..Filter::default() };
+        let all = Filter::default();
+        for (one, other, has_common) in [
+            (all.clone(), all.clone(), true),
+            (range(None, Some(5)), range(Some(5), None), false),
+            (range(None, Some(6)), range(Some(5), None), true),
+            (range(Some(1), Some(9)), range(Some(3), Some(4)), true),
+            (range(Some(1), Some(2)), range(Some(3), Some(4)), false),
+            (all.clone().with(Facet::Host, "a"), all.clone(), true),
+            (all.clone().with(Facet::Host, "a"), all.clone().with(Facet::Host, "b"), false),
+            (all.clone().with(Facet::Host, "a"), all.clone().with(Facet::Process, "b"), true),
+        ] {
+            assert_eq!((one.overlaps(&other), other.overlaps(&one)), (has_common, has_common), "{one:?} {other:?}");
+        }
     }
 }
