@@ -111,7 +111,7 @@ impl Gate {
     }
 }
 
-/// A failure if more than `most_percent` was lost; `lost` counts lost and dropped samples.
+/// A failure if more than `most_percent` was lost; `lost` counts lost, dropped and missed samples.
 pub(crate) fn lost_failure(lost: u64, recorded: u64, most_percent: f64) -> Option<String> {
     let percent = statistics::percent(lost, lost.saturating_add(recorded)).unwrap_or(0.0);
     (percent > most_percent)

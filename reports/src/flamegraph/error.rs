@@ -2,15 +2,6 @@
 
 use std::io;
 
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Write(error) => error,
-            other => Self::other(other),
-        }
-    }
-}
-
 /// The reason why a flame graph could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,4 +18,13 @@ pub enum Error {
     /// The graph could not be written.
     #[error(transparent)]
     Write(#[from] io::Error),
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Write(error) => error,
+            other => Self::other(other),
+        }
+    }
 }

@@ -300,12 +300,12 @@ impl Args {
     /// Refuses options that make no sense together.
     fn refuse_combinations(&self) -> anyhow::Result<()> {
         let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
-        // clap does not ask for an option that conflicts with another one.
+        // clap ignores `requires` if the required option conflicts with one that is given.
         if self.switch_max_files.is_some() && self.switch_output.is_none() {
             return Err(usage("--switch-max-files needs --switch-output, which is for -a and -G"));
         }
         if self.include_self && !self.all_cpus && self.cgroup.is_none() {
-            return Err(usage("--include-self is for -a and -G: fpprof is not part of another target"));
+            return Err(usage("--include-self applies to -a and -G only"));
         }
         if self.max_size == Some(0) {
             return Err(usage("--max-size must be above 0"));
