@@ -32,8 +32,9 @@ function steer(graph, id, parameter) {
   if (zoom) {
     let at = graph.top();
     const steps = zoom.split("\n").map((step) => {
-      const named = (name) => at?.children?.find((child) => name(child.data) === step);
-      at = named(stepOf) ?? named(({ name }) => name);
+      const child = (nameOf) => at?.children?.find((one) => nameOf(one.data) === step);
+      // Older links have names alone.
+      at = child(stepOf) ?? child(({ name }) => name);
       return at?.data;
     });
     graph.zoomToPath(steps.filter(Boolean));
