@@ -2,7 +2,9 @@
 //! programs.
 
 use crate::support::stacks::stacks;
-use crate::support::{Ended, Ran, assert_balance, compile, fpprof, number, ran, record, report, source, until_enough};
+use crate::support::{
+    Ended, Ran, assert_balance, bpf_ids, compile, fpprof, number, ran, record, report, source, until_enough,
+};
 use fpprof_recording::Recording;
 use fpprof_recording::model::{FpEnd, Sample};
 use std::collections::{BTreeMap, BTreeSet};
@@ -326,4 +328,47 @@ fn stacks_that_a_parent_uses_again() {
     });
     // The number that are caught depends on the machine's load.
     assert!(has_caught_one, "no child was blocked after its parent went on");
+}
+
+/// The entries of the table of waits of a process that records.
+fn entries_of_waits(recorder: u32) -> usize {
+    let bpftool = |args: &[&str]| -> serde_json::Value {
+        let output = Command::new("bpftool").arg("--json").args(args).output().expect("these tests need bpftool");
+        serde_json::from_slice(&output.stdout).expect("bpftool's JSON")
+    };
+    let ids = bpf_ids("map_id:", recorder);
+    let id =
+        ids.iter().find(|id| bpftool(&["map", "show", "id", id])["name"] == "waits").expect("the recorder's table");
+    bpftool(&["map", "dump", "id", id]).as_array().expect("entries").len()
+}
+
+/// Check that a thread that executes a program, and then has the number of its process, leaves no entry in the table of
+/// waits.
+#[test]
+fn threads_that_exec_leave_no_entry() {
+    const EXECS: &str = "
+import os, sys, threading, time
+left = int(sys.argv[2])
+def execute():
+    time.sleep(0.002)
+    os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], sys.argv[1], str(left - 1)])
+if left:
+    threading.Thread(target=execute).start()
+    time.sleep(60)
+print('done', flush=True)
+sys.stdin.read()
+";
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = fpprof();
+    command.args(["record", "--off-cpu", "-o"]).arg(dir.path().join("recording"));
+    command.args(["--", "python3", "-c", EXECS, EXECS, "40"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut recorder = Ended(command.spawn().expect("fpprof"));
+    let mut line = String::new();
+    BufReader::new(recorder.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "done\n");
+    let entries = entries_of_waits(recorder.id());
+    drop(recorder.stdin.take());
+    assert!(recorder.wait().expect("it ends").success());
+    // One thread is left; those that ended last may not have been freed yet.
+    assert!(entries <= 10, "{entries} entries after 40 threads");
 }

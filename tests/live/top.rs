@@ -1,7 +1,7 @@
 //! `fpprof top` in a real terminal.
 
 use super::worker::{assert_confined, children, status};
-use crate::support::{fpprof, ran};
+use crate::support::{bpf_ids, fpprof, ran};
 use fpprof_workloads::{build, programs};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -83,8 +83,8 @@ fn chain(directory: &Path) -> PathBuf {
 }
 
 /// The pid of the fpprof that runs in the terminal, identified by its command line.
-fn fpprof_pid(marker: &str) -> Option<i32> {
-    let is_it = |pid: &i32| {
+fn fpprof_pid(marker: &str) -> Option<u32> {
+    let is_it = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
         words.get(1) == Some(&b"top".as_slice()) && words.contains(&marker.as_bytes())
@@ -94,7 +94,7 @@ fn fpprof_pid(marker: &str) -> Option<i32> {
 }
 
 /// BPF programs that a process has open.
-fn kernel_objects(pid: i32) -> Vec<String> {
+fn kernel_objects(pid: u32) -> Vec<String> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
     let links = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
     links.map(|link| link.display().to_string()).filter(|link| link.contains("bpf-prog")).collect()
@@ -108,15 +108,6 @@ fn totals(screen: &str) -> Vec<f64> {
         _ => None,
     };
     words.filter_map(second).collect()
-}
-
-/// Ids of the loaded BPF programs, from the process that loaded them.
-fn program_ids(pid: i32) -> Vec<String> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("descriptors");
-    let texts = entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
-    texts
-        .filter_map(|text| Some(text.lines().find_map(|line| line.strip_prefix("prog_id:"))?.trim().to_owned()))
-        .collect()
 }
 
 fn is_loaded(id: &str) -> bool {
@@ -145,7 +136,7 @@ fn shows_the_hot_function_and_obeys_keys() {
         assert!(screen.contains(words), "{words}: {screen}");
     }
     let pid = fpprof_pid(marker).expect("it runs");
-    let programs = program_ids(pid);
+    let programs = bpf_ids("prog_id:", pid);
     assert!(!programs.is_empty() && !kernel_objects(pid).is_empty(), "it records with eBPF");
 
     terminal.press("t");
@@ -190,7 +181,7 @@ fn files_are_parsed_without_privileges() {
     let terminal = Terminal::new();
     terminal.type_line(&format!("{} top -F 999 -a -o {marker}", env!("CARGO_BIN_EXE_fpprof")));
     terminal.wait("functions", |screen| screen.contains("cfi: complete"));
-    let pid = u32::try_from(fpprof_pid(marker).expect("it runs")).expect("a process number");
+    let pid = fpprof_pid(marker).expect("it runs");
     let workers = children(pid);
     assert_eq!(workers.len(), 4, "one analyses, three parse for the recorder");
     for worker in &workers {

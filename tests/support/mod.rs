@@ -126,3 +126,10 @@ pub(crate) fn assert_balance(report: &serde_json::Value) {
     let known = number(report, "recorded") + lost + number(report, "skipped") + number(report, "dropped");
     assert_eq!(number(report, "fired"), known, "{report}");
 }
+
+/// Ids of the BPF programs (`prog_id:`) or maps (`map_id:`) that a process has open.
+pub(crate) fn bpf_ids(key: &str, pid: u32) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("descriptors");
+    let texts = entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    texts.filter_map(|text| Some(text.lines().find_map(|line| line.strip_prefix(key))?.trim().to_owned())).collect()
+}

@@ -96,11 +96,14 @@ int BPF_PROG(follow_fork, struct task_struct *parent, struct task_struct *child)
 
 /* A command is profiled from the exec that starts it: what ran before was fpprof. */
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(follow_exec, struct task_struct *task)
+int BPF_PROG(follow_exec, struct task_struct *task, pid_t old_tid)
 {
 	__u32 pid = task->tgid;
-	struct tracked *process = bpf_map_lookup_elem(&tracked, &pid);
+	struct tracked *process;
 
+	if (old_tid != task->pid)
+		forget_wait_of_tid(old_tid);
+	process = bpf_map_lookup_elem(&tracked, &pid);
 	if (process && process->state == TRACKED_UNTIL_EXEC)
 		process->state = TRACKED_ACTIVE;
 	return 0;

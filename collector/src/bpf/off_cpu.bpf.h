@@ -263,6 +263,16 @@ int end_waits(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/*
+ * Frees the place of a thread that executes a program and thereby gets the tid of its process: the start time by which
+ * forget_wait would find it is then that of the first thread (de_thread, fs/exec.c).
+ */
+static __always_inline void forget_wait_of_tid(__u32 old_tid)
+{
+	if (takes_waits)
+		bpf_map_delete_elem(&waits, &old_tid);
+}
+
 /* Frees the thread's place in the table. */
 static __always_inline void forget_wait(struct task_struct *task)
 {

@@ -125,7 +125,7 @@ impl<'a> Programs<'a> {
         open.progs.end_waits.set_autoload(takes_waits);
         let follows = config.filter == Filter::Tracked;
         open.progs.follow_fork.set_autoload(follows);
-        open.progs.follow_exec.set_autoload(follows);
+        open.progs.follow_exec.set_autoload(follows || takes_waits);
         open.progs.follow_free.set_autoload(follows || takes_waits || config.filter == Filter::Threads);
         open.progs.take_sample.set_autoload(config.opened == Opened::OnEachCpu);
         open.progs.take_tracepoint.set_autoload(config.opened == Opened::Tracepoint);
@@ -134,13 +134,13 @@ impl<'a> Programs<'a> {
         Ok(Self { skeleton: open.load()?, filter, opened, waits: config.waits, links: Vec::new(), wait_links })
     }
 
-    /// The programs that maintain the table of tracked tasks.
+    /// The programs that maintain the tables of tracked tasks and of waits.
     fn followers(&self) -> Vec<&ProgramMut<'a>> {
         let programs = &self.skeleton.progs;
         match self.filter {
             Filter::Tracked => vec![&programs.follow_fork, &programs.follow_exec, &programs.follow_free],
+            _ if self.waits.is_some() => vec![&programs.follow_exec, &programs.follow_free],
             Filter::Threads => vec![&programs.follow_free],
-            Filter::System | Filter::Cgroup { .. } if self.waits.is_some() => vec![&programs.follow_free],
             Filter::System | Filter::Cgroup { .. } => Vec::new(),
         }
     }
