@@ -259,26 +259,38 @@ pub(crate) fn check_filter(selection: &Selection, n_shown: u64, timeline: &Timel
     if n_shown > 0 || filter.is_all() {
         return Ok(());
     }
-    let groups = || match first_names(timeline.cgroups()) {
-        groups if groups.is_empty() => "the recording has no control groups".to_owned(),
-        groups => format!("the recording has control groups {groups}"),
+    let mut there = Vec::new();
+    if !filter.pids.is_empty() {
+        let named = |(pid, name): (u32, &[u8])| (pid, format!("{pid} ({})", String::from_utf8_lossy(name)));
+        let processes: BTreeMap<u32, String> = timeline.processes().map(named).collect();
+        there.push(format!("the recording has processes {}", first(processes.into_values())));
+    }
+    let sorted = |names: &mut dyn Iterator<Item = &[u8]>| {
+        let names: BTreeSet<String> = names.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        first(names.into_iter())
     };
-    let names = || format!("the recording has threads named {}", first_names(timeline.comms()));
-    let there = match (filter.cgroups.is_empty(), filter.comms.is_empty()) {
-        (true, _) => names(),
-        (false, true) => groups(),
-        (false, false) => format!("{}; {}", names(), groups()),
-    };
-    Err(Error::NoneMatch { filter: filter.to_string(), there })
+    if !filter.comms.is_empty() || !filter.tids.is_empty() {
+        there.push(format!("the recording has threads named {}", sorted(&mut timeline.comms())));
+    }
+    if !filter.cgroups.is_empty() {
+        there.push(match sorted(&mut timeline.cgroups()) {
+            groups if groups.is_empty() => "the recording has no control groups".to_owned(),
+            groups => format!("the recording has control groups {groups}"),
+        });
+    }
+    if there.is_empty() {
+        there.push("nothing was sampled then, or the recording is shorter".to_owned());
+    }
+    Err(Error::NoneMatch { filter: filter.to_string(), there: there.join("; ") })
 }
 
-/// The first of these names, in order, joined.
-fn first_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
-    const MAX_NAMES: usize = 20;
-    let names: BTreeSet<_> = names.map(String::from_utf8_lossy).collect();
-    let more = if names.len() > MAX_NAMES { " and others" } else { "" };
-    let names: Vec<&str> = names.iter().take(MAX_NAMES).map(|name| &**name).collect();
-    format!("{}{more}", names.join(", "))
+/// The first of these texts, joined.
+fn first(texts: impl Iterator<Item = String>) -> String {
+    const MAX_TEXTS: usize = 20;
+    let mut texts: Vec<String> = texts.take(MAX_TEXTS + 1).collect();
+    let more = if texts.len() > MAX_TEXTS { " and others" } else { "" };
+    texts.truncate(MAX_TEXTS);
+    format!("{}{more}", texts.join(", "))
 }
 
 fn checked_strategies(meta: &Meta, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {

@@ -35,7 +35,10 @@ pub(crate) struct Args {
     #[arg(long, alias = "strategy", value_name = "S", value_delimiter = ',')]
     strategies: Vec<Strategy>,
     /// Print only the callers and callees of this function
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["html", "fail_below", "max_lost"])]
+    #[arg(
+        long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new(),
+        conflicts_with_all = ["html", "fail_below", "max_lost"]
+    )]
     function: Option<String>,
     /// Print JSON
     #[arg(long)]

@@ -337,8 +337,10 @@ fn entries_of_waits(recorder: u32) -> usize {
         serde_json::from_slice(&output.stdout).expect("bpftool's JSON")
     };
     let ids = bpf_ids("map_id:", recorder);
-    let id =
-        ids.iter().find(|id| bpftool(&["map", "show", "id", id])["name"] == "waits").expect("the recorder's table");
+    let id = ids
+        .iter()
+        .find(|id| bpftool(&["map", "show", "id", id]).get("name") == Some(&"waits".into()))
+        .expect("the recorder's table");
     bpftool(&["map", "dump", "id", id]).as_array().expect("entries").len()
 }
 

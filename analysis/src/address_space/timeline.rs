@@ -155,6 +155,12 @@ impl Timeline {
         self.process_pids.get(process.0 as usize).copied().unwrap_or(0)
     }
 
+    /// The pids of all processes, with the last name of their first thread.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let named = self.process_pids.iter().zip(&self.process_comms);
+        named.map(|(&pid, comm)| (pid, comm.map_or(b"?".as_slice(), |comm| self.comm(comm))))
+    }
+
     /// The last name of the process's first thread.
     #[must_use]
     pub fn last_comm(&self, process: ProcessIx) -> Option<CommIx> {

@@ -50,7 +50,7 @@ const HELP_LONG: &str = "Print help (see a summary with '-h')";
   fpprof record -t 1235,1236 --duration 10
   fpprof record -G system.slice/nginx.service --duration 10
   fpprof record -a --duration 5 --call-graph fp
-  fpprof record --live -F 99 --call-graph auto -a --duration 3600; fpprof serve fpprof.store"
+  fpprof record --live -F 99 --call-graph auto -a --duration 1h; fpprof serve fpprof.store"
 )]
 pub(crate) struct Args {
     /// Record all processes; with a command, for as long as it runs
@@ -141,8 +141,8 @@ pub(crate) struct Args {
         help_heading = OUTPUT
     )]
     pub(super) live: Option<Duration>,
-    /// Stop after S seconds; a command that still runs gets SIGTERM
-    #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = SAMPLING)]
+    /// Stop after TIME, seconds or with a unit (10min, 1h); a command that still runs gets SIGTERM
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = SAMPLING)]
     pub(super) duration: Option<Duration>,
     /// Stop when the recording has BYTES; a command that still runs gets SIGTERM
     ///
