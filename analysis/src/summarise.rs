@@ -135,11 +135,21 @@ fn withheld(meta: &Meta, totals: &Totals) -> Option<String> {
 fn shed(totals: &Totals) -> Option<String> {
     (totals.shed > 0).then(|| {
         format!(
-            "{} stacks were copied in part because the ring buffer was filling up; they count as truncated \
-             (chunk_end)",
+            "{} stacks were copied in part because the ring buffer was filling up; those that do not reach their root count as \
+             truncated (shed), and chunk sizes are judged by the others",
             totals.shed
         )
     })
+}
+
+/// A warning about losses that are large enough to change shares.
+fn lost(cpus: &[CpuCounters]) -> Option<String> {
+    let sum = |of: &dyn Fn(&CpuCounters) -> u64| cpus.iter().fold(0, |sum: u64, cpu| sum.saturating_add(of(cpu)));
+    let lost = sum(&|cpu| cpu.lost.values().fold(cpu.dropped, |sum, &n| sum.saturating_add(n)));
+    let all = lost.saturating_add(sum(&|cpu| cpu.recorded));
+    let percent = 100.0 * lost as f64 / all.max(1) as f64;
+    (percent > 1.0)
+        .then(|| format!("{lost} of {all} samples were lost ({percent:.1} %); shares are those of the others"))
 }
 
 /// A warning about a CPU whose counters are inconsistent; two such CPUs could cancel out in the sum.
@@ -150,7 +160,12 @@ fn imbalance(cpu: &CpuCounters) -> Option<String> {
 
 fn warnings(meta: &Meta, end: Option<&End>, cpus: &[CpuCounters], totals: &Totals) -> Vec<String> {
     let not_counted = meta.not_counted.iter().map(not_counted).chain(end.into_iter().flat_map(uncounted));
-    not_counted.chain(cpus.iter().filter_map(imbalance)).chain(shed(totals)).chain(withheld(meta, totals)).collect()
+    not_counted
+        .chain(cpus.iter().filter_map(imbalance))
+        .chain(lost(cpus))
+        .chain(shed(totals))
+        .chain(withheld(meta, totals))
+        .collect()
 }
 
 fn uncounted(end: &End) -> Vec<String> {

@@ -142,6 +142,9 @@ named! {
     TruncatedReason {
         /// The walk passed the upper end of the copied chunk, below the end of the stack.
         ChunkEnd = "chunk_end",
+        /// As [`Self::ChunkEnd`], of a chunk that the recorder cut short as its ring buffer was filling up. Whoever knows
+        /// that has to say so: to an unwinder both look alike.
+        Shed = "shed",
         /// No byte of the stack was copied.
         ChunkEmpty = "chunk_empty",
         /// The walk continued on another stack, which was not copied.

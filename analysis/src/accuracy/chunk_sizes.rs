@@ -22,7 +22,7 @@ const COARSE_ABOVE_BYTES: u64 = 256 << 10;
 /// Bytes that stacks need.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ChunkSizes {
-    /// Samples with a copied user stack.
+    /// Samples with a copied user stack, but for those that the recorder cut short (`shed`).
     pub samples: u64,
     /// All samples whose user stack would be copied in a mode that copies each.
     #[serde(default)]
@@ -153,7 +153,8 @@ impl Collect for ChunkSizeCounter<'_> {
         let name = comm.map_or(Name::Pid(seen.sample.pid), Name::Comm);
         let sizes = self.names.entry(name).or_default();
         sizes.to_copy += 1;
-        if let Some(stack) = seen.stack(self.strategy).filter(|_| sample.user_regs.is_some()) {
+        let is_whole = sample.user_regs.is_some() && sample.shed_from.is_none();
+        if let Some(stack) = seen.stack(self.strategy).filter(|_| is_whole) {
             sizes.add(sample, stack);
         }
     }

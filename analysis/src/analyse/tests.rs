@@ -239,6 +239,29 @@ fn strategies_differ_over_the_same_samples() {
     }
 }
 
+/// Check that stacks end by `shed` where the recorder has copied less than asked for, unless a strategy uses less; and that they
+/// do not count where the chunk sizes are judged.
+#[test]
+fn stacks_that_were_cut_short_need_no_larger_chunk() {
+    let program = Program::new();
+    let cut = |n| {
+        let mut sample = Sample { shed_from: Some(64), ..program.sample(1, n) };
+        sample.stack.truncate(32);
+        sample
+    };
+    let whole = (6..9).map(|n| program.sample(1, n));
+    let samples: Vec<Sample> = (0..6).map(cut).chain(whole).collect();
+    let file = record(CaptureMode::Dwarf { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let analysis = run(&file, &["dwarf", "dwarf@32", "dwarf@33"]);
+    let truncated = |strategy: &str| analysis.summary.strategies[strategy].truncated.clone();
+    let by = |reason: &str, n| (reason.to_owned(), n);
+    assert_eq!(truncated("dwarf"), BTreeMap::from([by("shed", 6)]));
+    assert_eq!(truncated("dwarf@32"), BTreeMap::from([by("chunk_end", 9)]));
+    assert_eq!(truncated("dwarf@33"), BTreeMap::from([by("chunk_end", 3), by("shed", 6)]));
+    let (sizes, _) = analysis.chunk_sizes.unwrap();
+    assert_eq!((sizes.samples, sizes.to_copy, sizes.smallest_for(1.0)), (3, 9, Some(40)));
+}
+
 /// Check that where some stacks only are copied, strategies that need the copy have these samples only, and frame pointers
 /// all; and that shares are those of the samples that the strategies have.
 #[test]

@@ -4,7 +4,7 @@ use super::Strategy;
 use super::item::{Copied, Holes, Item, copied, holes, is_gone, no_stack_reason, user_regs, without_stack};
 use crate::kernel_walks::KernelWalks;
 use crate::modules::{BySframe, ModuleTable};
-use fpprof_recording::model::{self, Abi, CaptureMode, CfiEnd, FoundBy, FpEnd, UserRegs};
+use fpprof_recording::model::{self, Abi, CaptureMode, CfiEnd, FoundBy, FpEnd, Sample, UserRegs};
 use fpprof_unwind::{
     Arch, Chain, ChainEnd, ChainEntry, Chunk, Fallback, Frame, FrameFlags, FrameSource, Job, Memory as _, Modules,
     Options, Regs, Root, SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
@@ -21,6 +21,8 @@ pub struct Unwound {
     own: Vec<Stack>,
     /// Stacks of earlier batches, kept to reuse their memory.
     spare: Vec<Stack>,
+    /// For each item, whether its chunk ends early because the recorder cut it short.
+    shed: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,15 +38,21 @@ impl Unwound {
     /// be made.
     #[must_use]
     pub fn get(&self, item: usize) -> Option<StackRef<'_>> {
-        match *self.slots.get(item)? {
+        let mut stack = match *self.slots.get(item)? {
             Slot::Batch(index) => self.batch.get(index),
             Slot::Own(index) => self.own.get(index).map(|stack| StackRef { frames: &stack.frames, stop: stack.stop }),
             Slot::None => None,
+        }?;
+        let is_shed = self.shed.get(item).is_some_and(|&is_shed| is_shed);
+        if is_shed && stack.stop == StopReason::Truncated(TruncatedReason::ChunkEnd) {
+            stack.stop = StopReason::Truncated(TruncatedReason::Shed);
         }
+        Some(stack)
     }
 
     fn reset(&mut self) {
         self.slots.clear();
+        self.shed.clear();
         self.spare.append(&mut self.own);
     }
 
@@ -121,6 +129,7 @@ impl<'a> Walker<'a> {
     /// Writes the stacks of `items` under a strategy to `out`, which is overwritten.
     pub fn walk(&mut self, strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
         out.reset();
+        out.shed.extend(items.iter().map(|item| ends_by_shedding(item.sample, strategy)));
         if !self.mode.copies_some() || strategy == Strategy::Fp {
             return self.walk_all(strategy, items, out);
         }
@@ -244,6 +253,12 @@ impl<'a> Walker<'a> {
             out.add(|stack| stack.stop = StopReason::Truncated(TruncatedReason::Budget));
         }
     }
+}
+
+/// Whether a strategy comes to the end of the copied bytes because the recorder cut them short.
+fn ends_by_shedding(sample: &Sample, strategy: Strategy) -> bool {
+    let uses = if let Strategy::DwarfAt(bytes) = strategy { u64::from(bytes) } else { u64::MAX };
+    sample.shed_from.is_some() && sample.copied_bytes() < uses
 }
 
 /// The root that the kernel's walk of a sample reached, if it did.

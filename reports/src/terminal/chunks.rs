@@ -3,7 +3,7 @@
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
 use crate::figures::{bytes, chunk_size, count, percent, share, stack_byte_count};
-use crate::verdict::{PERCENTS, is_large};
+use crate::verdict::{PERCENTS, is_large, remedy};
 use fpprof_analysis::summary::{ChunkNeeds, ChunkPoint, Summary};
 use std::io::{self, Write};
 
@@ -37,23 +37,31 @@ fn cut_off(summary: &Summary, all: &ChunkNeeds, style: &Style, out: &mut dyn Wri
     let Some(dwarf) = summary.strategies.get("dwarf") else { return Ok(()) };
     let n = |reason: &str| dwarf.truncated.get(reason).copied().unwrap_or(0);
     let mut note = Paragraph::new("", 2);
+    if n("shed") > 0 {
+        let remedy = remedy("shed").unwrap_or_default();
+        note.words(Tone::Warn, &format!("{} stacks were copied only in part (shed): {remedy}.", count(n("shed"))));
+    }
     if n("chunk_end") > 0 {
         note.words(Tone::Warn, &format!("{} stacks end at the end of their chunk (chunk_end):", count(n("chunk_end"))));
-        let mode = if summary.environment.mode.starts_with("dwarf") { "dwarf" } else { "both" };
+        let has_chains = !summary.environment.mode.starts_with("dwarf");
+        let mode = if has_chains { "both" } else { "dwarf" };
         let larger = all.depth_bytes.map(|depth| depth.max.clamp(1 << 10, LARGEST_CHUNK).next_power_of_two());
         let words = match larger {
             Some(larger) => format!("use --call-graph {mode},{}.", chunk_size(larger)),
             None => "record larger chunks.".to_owned(),
         };
         note.words(Tone::Warn, &words);
-        note.words(Tone::Dim, "Frame pointers, where compiled in, reach further: --strategies fp.");
+        if has_chains {
+            note.words(Tone::Dim, "Frame pointers, where compiled in, reach further: --strategies fp.");
+        }
     }
     if n("stack_switch") > 0 {
         let switched = count(n("stack_switch"));
         note.words(Tone::Warn, &format!("{switched} stacks end where the thread switched stacks (stack_switch):"));
         note.words(Tone::Dim, "a sample has the current stack, and the one that a signal interrupted, no others.");
     }
-    if n("chunk_end") > 0 || n("stack_switch") > 0 { note.write(style, out) } else { Ok(()) }
+    let has_words = ["shed", "chunk_end", "stack_switch"].into_iter().any(|reason| n(reason) > 0);
+    if has_words { note.write(style, out) } else { Ok(()) }
 }
 
 fn smallest(shown: &[&ChunkNeeds]) -> Table {

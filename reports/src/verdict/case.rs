@@ -157,8 +157,10 @@ fn ends_early(case: &Case<'_>) -> Option<String> {
         .min_by(|(_, a), (_, b)| percent(a.complete, a.samples).total_cmp(&percent(b.complete, b.samples)))?;
     let reason = ends.truncated.iter().chain(&ends.broken).filter(|&(_, &n)| n > 0).max_by_key(|&(_, &n)| n);
     let mostly = match reason {
-        Some((reason, _)) if reason == "chunk_end" => " (mostly chunk_end: record larger chunks)".to_owned(),
-        Some((reason, _)) => format!(" (mostly {reason})"),
+        Some((reason, _)) => match remedy(reason) {
+            Some(remedy) => format!(" (mostly {reason}: {remedy})"),
+            None => format!(" (mostly {reason})"),
+        },
         None => String::new(),
     };
     Some(format!(
@@ -167,6 +169,16 @@ fn ends_early(case: &Case<'_>) -> Option<String> {
         share(ends.complete, ends.samples),
         owner(named)
     ))
+}
+
+/// What lets fewer stacks end for this reason.
+pub(crate) fn remedy(reason: &str) -> Option<&'static str> {
+    match reason {
+        "chunk_end" => Some("record larger chunks"),
+        "shed" => Some("the ring buffer was filling up; use a larger -m, a lower -F, or --realtime 1"),
+        "max_depth" => Some("use --max-depth N"),
+        _ => None,
+    }
 }
 
 /// The owner of the stacks, in words.

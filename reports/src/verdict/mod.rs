@@ -15,7 +15,7 @@ mod findings;
 mod names;
 mod rule;
 
-pub(crate) use case::{Case, PERCENTS, per_minute, smallest, strategy_words};
+pub(crate) use case::{Case, PERCENTS, per_minute, remedy, smallest, strategy_words};
 pub(crate) use findings::{RULE, advice, findings, headline};
 pub(crate) use names::{Named, names};
 pub(crate) use rule::{MAX_LOST, MIN_SAMPLES, is_good, is_judged, is_large};
