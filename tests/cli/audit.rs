@@ -52,6 +52,40 @@ fn flags_are_recognised() {
     assert_eq!(remarks(&framed), serde_json::json!([]));
 }
 
+/// Check that code is judged by `.debug_frame` where `.eh_frame` has nothing, as it is unwound; and Go's, which has no rules for
+/// the frame pointer there, by Go's convention.
+#[test]
+fn debug_frame_counts_where_it_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let without = ["-O2", "-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    // The start code of a program has an `.eh_frame`.
+    let (source, program) = (dir.path().join("calls.c"), dir.path().join("calls"));
+    let function =
+        |n: i32| format!("__attribute__((noinline)) int f{n}(int x) {{ return f{}(x + {n}) * 3; }}\n", n - 1);
+    let functions: String = (1..40).map(function).collect();
+    let first = "__attribute__((noinline, noclone)) int f0(int x) { __asm__(\"\" : \"+r\"(x)); return x; }";
+    fs::write(&source, format!("{first}\n{functions}int main(int n, char **v) {{ return f39(n); }}\n"))
+        .expect("written");
+    for (flags, expected) in [(&without[..], 0.0), (&[&without[..], &["-fno-omit-frame-pointer"]].concat(), 100.0)] {
+        crate::support::compile("gcc", flags, &program, &source);
+        let audit = json(&[path(&program)]);
+        assert_eq!(
+            (&audit["files"][0]["source"], &audit["metrics"]["nonleaf"]),
+            (&"eh_frame".into(), &expected.into())
+        );
+        assert!(audit["total"]["functions"]["non_leaf"].as_u64().is_some_and(|n| n >= 39), "{audit}");
+        let remark = &audit["files"][0]["remarks"][0]["only_debug_frame"];
+        assert!(remark.as_u64().is_some_and(|bytes| bytes > 400), "{audit}");
+    }
+    let (source, program) = (dir.path().join("hello.go"), dir.path().join("hello"));
+    fs::write(&source, "package main\nfunc main() { println(1) }\n").expect("written");
+    let build = ["build", "-ldflags=-compressdwarf=false", "-o"];
+    let built = Command::new("go").args(build).arg(&program).arg(&source).env("HOME", dir.path()).status();
+    assert!(built.expect("go is needed").success());
+    let code = &json(&[path(&program)])["total"]["code"];
+    assert!(code["go"].as_u64() > Some(100_000) && code["drops_caller"] == 0, "{code}");
+}
+
 /// Check that the gate's status agrees with the figures, and that a gate over nothing fails.
 #[test]
 fn gate_fails_below_its_share() {

@@ -26,6 +26,29 @@ pub(super) struct Found {
     pub(super) remarks: Vec<Remark>,
 }
 
+impl Found {
+    /// Adds the functions of another section that share no code with the known ones; returns the bytes of their code.
+    pub(super) fn add_uncovered(&mut self, mut other: Self) -> u64 {
+        let known: Vec<(u64, u64)> =
+            self.records.iter().map(|record| (record.start, record.start.saturating_add(record.len))).collect();
+        let is_uncovered = |start: u64, end: u64| {
+            let at = known.partition_point(|&(_, known_end)| known_end <= start);
+            known.get(at).is_none_or(|&(known_start, _)| end <= known_start)
+        };
+        other.records.retain(|record| is_uncovered(record.start, record.start.saturating_add(record.len)));
+        other.ranges.retain(|range| is_uncovered(range.start, range.end));
+        self.remarks.append(&mut other.remarks);
+        let added = other.records.iter().fold(0, |sum: u64, record| sum.saturating_add(record.len));
+        if added > 0 {
+            self.records.append(&mut other.records);
+            self.records.sort_unstable_by_key(|record| record.start);
+            self.ranges.append(&mut other.ranges);
+            self.ranges.sort_unstable_by_key(|range| range.start);
+        }
+        added
+    }
+}
+
 /// Reads the FDEs of `.eh_frame`.
 pub(super) fn eh_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, keep_ranges: bool) -> Found {
     let mut section = gimli::EhFrame::new(bytes.bytes, LittleEndian);

@@ -87,23 +87,22 @@ pub fn examine<R: Read + Seek>(file: R, options: AuditOptions) -> Result<FileAud
 fn rows(sections: &Sections<'_>, options: AuditOptions) -> (Source, Found) {
     let spec = spec(sections.machine);
     let keep_ranges = options.ranges || options.disassemble && sections.machine == Machine::X86_64;
-    let mut found = Found::default();
-    if let Some(bytes) = sections.eh_frame {
-        found = entries::eh_frame(sections, bytes, spec, keep_ranges);
-        if !found.records.is_empty() {
-            return (Source::EhFrame, found);
+    let eh_frame = sections.eh_frame.map(|bytes| entries::eh_frame(sections, bytes, spec, keep_ranges));
+    // Go's has no rules for the frame pointer, though its code keeps one.
+    let debug_frame = sections.debug_frame.filter(|_| !sections.go);
+    let debug_frame = debug_frame.map(|bytes| entries::debug_frame(sections, bytes, spec, keep_ranges));
+    let mut found = eh_frame.unwrap_or_default();
+    let has_eh_frame = !found.records.is_empty();
+    let added = found.add_uncovered(debug_frame.unwrap_or_default());
+    match (has_eh_frame, added) {
+        (true, 0) => (Source::EhFrame, found),
+        (true, added) => {
+            found.remarks.push(Remark::OnlyDebugFrame(added));
+            (Source::EhFrame, found)
         }
+        (false, 0) => (Source::None, found),
+        (false, _) => (Source::DebugFrame, found),
     }
-    if let Some(bytes) = sections.debug_frame {
-        let mut remarks = found.remarks;
-        found = entries::debug_frame(sections, bytes, spec, keep_ranges);
-        remarks.append(&mut found.remarks);
-        found.remarks = remarks;
-        if !found.records.is_empty() {
-            return (Source::DebugFrame, found);
-        }
-    }
-    (Source::None, found)
 }
 
 fn read_code<R: Read + Seek>(

@@ -299,6 +299,8 @@ pub enum Remark {
     LooksUnoptimised,
     /// Code, but no unwind information: neither this audit nor DWARF unwinding is possible.
     NoUnwindInformation,
+    /// This many bytes of code have rows in `.debug_frame` alone: once stripped, they cannot be unwound.
+    OnlyDebugFrame(u64),
     /// FDEs whose rows could not be evaluated.
     BadEntries(u64),
     /// FDEs that cover code already covered by another; counted once.

@@ -1,6 +1,6 @@
 //! Figures that are the same in every format.
 
-use crate::figures::{count, plural, share};
+use crate::figures::{byte_count, count, plural, share};
 use fpprof_analysis::audit::{CodeTally, Producer, Remark, SframeVersion, Survey, SurveyMetric};
 use std::collections::BTreeMap;
 
@@ -119,6 +119,10 @@ pub(super) fn remark(remark: &Remark) -> String {
     match remark {
         Remark::LooksUnoptimised => "probably compiled without optimisation (-O0)".to_owned(),
         Remark::NoUnwindInformation => "code without unwind information, which DWARF cannot unwind either".to_owned(),
+        Remark::OnlyDebugFrame(bytes) => format!(
+            "{} of code have unwind information in .debug_frame alone: once stripped, DWARF cannot unwind them",
+            byte_count(*bytes)
+        ),
         Remark::BadEntries(n) => format!("{} entries with corrupt rows", count(*n)),
         Remark::Overlaps(n) => format!("{} entries overlap others; counted once", count(*n)),
         Remark::SectionLeftOut(name) => format!("section {name} ignored: outside the file, or too large"),
