@@ -6,7 +6,7 @@
 //! fio;[truncated: chunk_end];fio_nbd_queue;memcpy 3
 //! ```
 //!
-//! - The first frame is the process name (comm).
+//! - The first frame is the name (comm) of the thread when it was sampled, as in perf; a process may have several.
 //! - A stack that is not complete has its end as second frame: `[truncated: REASON]` or `[broken: REASON]`. The frames
 //!   between the root and the next frame are unknown.
 //! - Suffixes show how a frame was found: `_[k]` kernel, `_[i]` inlined into the frame before it, `_[h]` a heuristic,

@@ -456,6 +456,31 @@ fn lines_above_a_flame_graph_fit_the_window() {
     }
 }
 
+/// Check that the share that a search finds in a flame graph is of what is shown, by clicks and by address; that text which is no
+/// pattern is found; and that an address with a frame that is not there shows the whole.
+#[test]
+fn searches_cover_what_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("graph.svg");
+    let [graph, _] = pictures();
+    std::fs::write(&file, graph).unwrap();
+    let mut browser = Browser::start(1200, 900);
+    browser.open_without_script(&file);
+    let matched = "document.getElementById('matched').textContent";
+    let fio = "[...document.querySelectorAll('#frames > g')].find(g => g.textContent.startsWith('fio (5,200'))";
+    browser.eval("search('memcpy')");
+    assert_eq!(browser.eval(matched), "Matched: 2.7%", "300 of 10,920");
+    browser.click(fio);
+    assert_eq!(browser.eval(matched), "Matched: 5.8%", "300 of 5,200");
+    let address = browser.eval("location.href");
+    browser.click("document.getElementById('unzoom')");
+    assert_eq!(browser.eval(matched), "Matched: 2.7%");
+    browser.open_address(address.as_str().unwrap());
+    browser.wait_for(&format!("{matched} == 'Matched: 5.8%'"));
+    browser.open_address(&format!("file://{}?s=%5Btruncated&x=1&y=1", file.display()));
+    browser.wait_for(&format!("{matched} == 'Matched: 2.4%'"));
+}
+
 /// Check that a flame graph follows dark mode, and that its header and its frames stay readable.
 #[test]
 fn flame_graphs_are_dark_for_who_prefers_it() {

@@ -36,6 +36,9 @@ const DARK: &str = "@media (prefers-color-scheme:dark) {
 }
 ";
 
+/// Corrects inferno's search.
+const SEARCH: &str = include_str!("search.js");
+
 /// A part of a line that is never broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
@@ -123,6 +126,7 @@ impl Header {
             (format!(" height=\"{old}\""), format!(" height=\"{new}\"")),
             (format!(" viewBox=\"{view_box}\""), wider),
             ("</style>".to_owned(), format!("{style}</style>")),
+            ("]]></script>".to_owned(), format!("\n{SEARCH}]]></script>")),
             (
                 format!(" height=\"{old}\" fill=\"url(#background)\""),
                 format!(" height=\"{new}\" fill=\"url(#background)\""),
