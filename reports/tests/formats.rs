@@ -109,6 +109,19 @@ fn equal_samples_each_count() {
     assert_eq!(samples.iter().map(|sample| sample.timestamps_unix_nano.len() as u64).sum::<u64>(), n_samples);
 }
 
+/// Check that a thread whose name is blank, or begins with one, has lines that begin with another character: readers of
+/// `perf script` take all others for frames.
+#[test]
+fn heads_do_not_begin_with_a_blank() {
+    let mut profile = timed::profile("nbdkit");
+    let tid = profile.threads[0].tid;
+    for (name, shown) in [("  ", format!(":{tid} ")), (" a b", "\\u{20}a b ".to_owned()), ("a b", "a b ".to_owned())] {
+        profile.threads[0].comm = name.to_owned();
+        let script = String::from_utf8(written(|out| perf_script::write(&profile, out))).unwrap();
+        assert!(script.lines().next().unwrap().starts_with(&shown), "{script}");
+    }
+}
+
 /// Check that requests to a collector respect the maximum size and have all samples, summed over threads with the same
 /// name, and that their ids are reproducible and unique.
 #[test]

@@ -368,6 +368,7 @@ fn again(experiment: &Experiment) -> Option<Finding> {
         ",
             )
             .words(words)
+            .words("slow-down ")
             .words(change_with_interval(ratio))
             .words("."),
     )

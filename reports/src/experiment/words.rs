@@ -56,7 +56,7 @@ pub(super) fn method(experiment: &Experiment) -> String {
     let has_failed = experiment.rows.iter().any(|row| row.runs.len() < experiment.repeats as usize);
     let failed = if has_failed { " Runs that failed are left out." } else { "" };
     format!(
-        "{time}{rounds}{failed} Bytes, CPU and {metric} are means over runs; \
+        "{time}{rounds}{failed} Bytes, bytes per sample, CPU and {metric} are means over runs; \
          samples, gaps and stacks are sums over runs. Ratios are geometric means of the ratios within each round, \
          with their 95 % t interval [in brackets]. “Detectable” is the slow-down that these runs would find with a \
          chance of 80 %. “× fp” is the size relative to the same tool's frame-pointer row. CPU is the collector's \

@@ -10,6 +10,7 @@ use super::{NS_PER_S, event_of, row};
 use crate::escape::visible;
 use fpprof_analysis::folded::{Origin, marker};
 use fpprof_analysis::profile::{Profile, ProfileFrame, ProfileSample};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Writes the profile, one paragraph per sample, also of those that an aggregated recording counts together. Times are in
@@ -49,7 +50,7 @@ fn head(profile: &Profile, sample: &ProfileSample, weight: u64, out: &mut dyn Wr
     writeln!(
         out,
         "{} {}/{} [{:03}] {}.{:06}: {:10} {}: ",
-        visible(&thread.comm),
+        name(&thread.comm, thread.tid),
         // An exiting thread does not have them; perf prints -1 then.
         thread.pid.cast_signed(),
         thread.tid.cast_signed(),
@@ -59,6 +60,16 @@ fn head(profile: &Profile, sample: &ProfileSample, weight: u64, out: &mut dyn Wr
         weight,
         visible(&event.name),
     )
+}
+
+/// The name of a thread. Readers take a line that begins with a blank for a frame.
+fn name(comm: &str, tid: u32) -> Cow<'_, str> {
+    let shown = visible(comm);
+    match shown.strip_prefix(' ') {
+        _ if shown.trim().is_empty() => format!(":{tid}").into(),
+        Some(rest) => format!("\\u{{20}}{rest}").into(),
+        None => shown,
+    }
 }
 
 /// The lines of a frame; inlined functions come first, since stacks are leaf first.
