@@ -3,7 +3,7 @@
 mod patient;
 mod place;
 
-use crate::worker::{Made, client};
+use crate::worker::client;
 use anyhow::Context as _;
 use fpprof_collector::StopFlag;
 use fpprof_recording::{LooksLike, Recording};
@@ -11,6 +11,7 @@ use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
 use place::{Place, own_uid};
 use rustix::fs::{FileType, OFlags, Stat};
+use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, IsTerminal as _, Read as _, Write};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -80,8 +81,18 @@ impl Sink for Patient {}
 #[derive(Debug)]
 struct Begun {
     made: Made,
-    /// `None` if another process created it.
-    place: Option<Place>,
+    place: Place,
+}
+
+/// What was created for a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// Nothing: it is written to an existing device or pipe.
+    Nothing,
+    /// A new file.
+    New,
+    /// A new file; an older one was moved aside.
+    InPlaceOfOlder,
 }
 
 /// Removes a recording's file if nothing was recorded.
@@ -93,7 +104,7 @@ pub(crate) struct Undo {
 impl Undo {
     /// Removes the file, if it was created, and puts the older one back.
     pub(crate) fn undo(&self) {
-        let Some(Begun { made, place: Some(place) }) = self.begun.get() else { return };
+        let Some(Begun { made, place }) = self.begun.get() else { return };
         let undone = match made {
             Made::Nothing => Ok(()),
             Made::New => place.remove(),
@@ -133,12 +144,7 @@ impl Write for RecordingFile {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let created = match client() {
-                    Some(client) => {
-                        client.create_recording(&self.path).map(|(file, made)| (file, Begun { made, place: None }))
-                    }
-                    None => begin_recording(&self.path, self.stop),
-                };
+                let created = begin_recording(&self.path, self.stop);
                 let (file, begun) = created.map_err(|error| io::Error::other(format!("{error:#}")))?;
                 let _ = self.begun.set(begun);
                 none.insert(match self.stop {
@@ -156,35 +162,43 @@ impl Write for RecordingFile {
 }
 
 /// Creates a recording file, readable by its owner only. An existing file is renamed to `NAME.old`, as in perf.
-///
-/// # Errors
-/// If the file cannot be created.
-pub(crate) fn create_recording(path: &Path) -> anyhow::Result<(File, Made)> {
-    begin_recording(path, None).map(|(file, begun)| (file, begun.made))
-}
-
 fn begin_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File, Begun)> {
     let place = Place::of(path)?;
     if let Some(file) = open_special(&place, stop)? {
-        return Ok((file, Begun { made: Made::Nothing, place: Some(place) }));
+        return Ok((file, Begun { made: Made::Nothing, place }));
     }
-    let has_older = place.stat(false).is_ok();
-    if has_older {
-        let old = place.beside(OLD)?;
-        let name = || old.path().display().to_string();
-        let may_be_replaced =
-            may_be_replaced(&old).with_context(|| format!("cannot read {}; choose another file", name()))?;
-        anyhow::ensure!(
-            may_be_replaced,
-            "{} is not a recording and would be overwritten; move it, or choose another file",
-            name()
-        );
-        place.rename(&old).with_context(|| format!("cannot rename {} to FILE.old", path.display()))?;
+    let older = place_of_older(&place)?;
+    if let Some(old) = &older {
+        set_aside(&place, old)?;
     }
     let made = place.open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
     let file = made.with_context(|| format!("cannot create {}; choose another file", path.display()))?;
-    let made = if has_older { Made::InPlaceOfOlder } else { Made::New };
-    Ok((file, Begun { made, place: Some(place) }))
+    let made = if older.is_some() { Made::InPlaceOfOlder } else { Made::New };
+    Ok((file, Begun { made, place }))
+}
+
+/// Where an existing file can be moved; `None` if there is none.
+///
+/// # Errors
+/// If another file is there that is no recording.
+fn place_of_older(place: &Place) -> anyhow::Result<Option<Place>> {
+    if place.stat(false).is_err() {
+        return Ok(None);
+    }
+    let old = place.beside(OLD)?;
+    let name = || old.path().display().to_string();
+    let may_be_replaced =
+        may_be_replaced(&old).with_context(|| format!("cannot read {}; choose another file", name()))?;
+    anyhow::ensure!(
+        may_be_replaced,
+        "{} is not a recording and would be overwritten; move it, or choose another file",
+        name()
+    );
+    Ok(Some(old))
+}
+
+fn set_aside(place: &Place, old: &Place) -> anyhow::Result<()> {
+    place.rename(old).with_context(|| format!("cannot rename {} to FILE.old", place.path().display()))
 }
 
 /// Removes a recording that this program created.
@@ -244,13 +258,47 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
         let mut out = io::BufWriter::new(file);
         fill(&mut out).and_then(|()| out.flush()).with_context(context)
     };
-    if let Some(client) = client() {
-        write(client.create(path)?)?;
-        return client.commit();
-    }
-    let (file, pending) = Pending::create(path)?;
+    let (file, whole) = Whole::create(path, Older::Replaced)?;
     write(file)?;
-    pending.commit()
+    whole.commit()
+}
+
+/// A file that gets its name when it is complete, created by this process or by its broker.
+#[derive(Debug)]
+pub(crate) struct Whole(Option<Pending>);
+
+impl Whole {
+    /// Creates the file to write.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub(crate) fn create(path: &Path, older: Older) -> anyhow::Result<(File, Self)> {
+        match client() {
+            Some(client) => Ok((client.create(path, older)?, Self(None))),
+            None => Pending::create(path, older).map(|(file, pending)| (file, Self(Some(pending)))),
+        }
+    }
+
+    /// Gives it its name.
+    ///
+    /// # Errors
+    /// If it cannot be renamed.
+    pub(crate) fn commit(self) -> anyhow::Result<()> {
+        match (self.0, client()) {
+            (Some(pending), _) => pending.commit(),
+            (None, Some(client)) => client.commit(),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// What becomes of an existing file of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Older {
+    /// It is replaced, unless it is a recording or a program.
+    Replaced,
+    /// It is renamed to `NAME.old`, as an older recording.
+    SetAside,
 }
 
 /// A file that gets its final name when it is complete, and is removed otherwise.
@@ -259,6 +307,7 @@ pub(crate) struct Pending {
     place: Place,
     /// The temporary file; `None` for a device or a pipe, which is written to directly.
     beside: Option<Place>,
+    older: Older,
 }
 
 impl Pending {
@@ -266,16 +315,19 @@ impl Pending {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub(crate) fn create(path: &Path) -> anyhow::Result<(File, Self)> {
+    pub(crate) fn create(path: &Path, older: Older) -> anyhow::Result<(File, Self)> {
         let place = Place::of(path)?;
         if let Some(file) = open_special(&place, None)? {
-            return Ok((file, Self { place, beside: None }));
+            return Ok((file, Self { place, beside: None, older }));
         }
-        refuse_to_replace(&place)?;
+        match older {
+            Older::Replaced => refuse_to_replace(&place)?,
+            Older::SetAside => drop(place_of_older(&place)?),
+        }
         let beside = place.beside(&format!(".{}.part", std::process::id()))?;
         let file = beside.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok((file, Self { place, beside: Some(beside) }))
+        Ok((file, Self { place, beside: Some(beside), older }))
     }
 
     /// Renames the file to its final name.
@@ -283,12 +335,15 @@ impl Pending {
     /// # Errors
     /// If it cannot be renamed.
     pub(crate) fn commit(mut self) -> anyhow::Result<()> {
-        let Some(beside) = self.beside.take() else { return Ok(()) };
-        let renamed = beside.rename(&self.place);
-        if renamed.is_err() {
-            self.beside = Some(beside);
+        let Some(beside) = &self.beside else { return Ok(()) };
+        if self.older == Older::SetAside
+            && let Some(old) = place_of_older(&self.place)?
+        {
+            set_aside(&self.place, &old)?;
         }
-        renamed.with_context(|| format!("cannot write {}", self.place.path().display()))
+        beside.rename(&self.place).with_context(|| format!("cannot write {}", self.place.path().display()))?;
+        self.beside = None;
+        Ok(())
     }
 }
 

@@ -1,10 +1,10 @@
 //! `fpprof import`: converts another profiler's file to a recording.
 
 use crate::exit::{DONE, Usage};
-use crate::output::{RecordingFile, print_message};
+use crate::output::{Older, Whole, print_message};
 use crate::worker::{Files, open_input, standard_input};
 use anyhow::{Context as _, ensure};
-use fpprof_analysis::import::{self, Imported};
+use fpprof_analysis::import::{self, ImportError, Imported};
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt as _;
@@ -54,15 +54,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         "{}: the recording would replace the file that is read: choose another name with -o",
         args.output.display()
     );
-    let output = RecordingFile::new(&args.output);
+    let (file, whole) = Whole::create(&args.output, Older::SetAside)?;
     let imported = if args.file == Path::new("-") {
-        import::perf_pipe(standard_input()?, output)
+        import::perf_pipe(standard_input()?, file)
     } else if is_file_mode(&args.file)? {
-        import::perf_data(BufReader::new(open(&args.file)?), output)
+        import::perf_data(BufReader::new(open(&args.file)?), file)
     } else {
-        import::perf_pipe(BufReader::new(open(&args.file)?), output)
+        import::perf_pipe(BufReader::new(open(&args.file)?), file)
     };
-    print_imported(&imported.with_context(|| args.file.display().to_string())?);
+    let imported = imported.map_err(|error| {
+        let its_file = if matches!(error, ImportError::Write(_)) { &args.output } else { &args.file };
+        let its_file = its_file.display().to_string();
+        anyhow::Error::new(error).context(its_file)
+    })?;
+    whole.commit()?;
+    print_imported(&imported);
     print_message(&format!("recorded  {}", args.output.display()));
     Ok(DONE)
 }

@@ -1,7 +1,7 @@
 //! The client of debuginfod servers.
 
 use crate::http_client;
-use crate::output::{Pending, print_message};
+use crate::output::{Older, Pending, print_message};
 use anyhow::Context as _;
 use axum::http::StatusCode;
 use std::collections::BTreeMap;
@@ -137,7 +137,7 @@ impl Debuginfod {
         }
         let dir = path.parent().context("a path in the cache")?;
         DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| dir.display().to_string())?;
-        let (mut file, pending) = Pending::create(path)?;
+        let (mut file, pending) = Pending::create(path, Older::Replaced)?;
         // A truncated file could not be recognised later, so it must not be committed.
         let most = self.max_file_bytes;
         let bytes = io::copy(&mut response.body_mut().as_reader().take(most.saturating_add(1)), &mut file)?;

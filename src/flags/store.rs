@@ -1,6 +1,6 @@
 //! The directory of an evaluation. Finished results are kept; interrupted ones are made again.
 
-use crate::output::{Pending, private_directory, private_log};
+use crate::output::{Older, Pending, private_directory, private_log};
 use anyhow::Context as _;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -58,7 +58,7 @@ impl Store {
 
     /// Writes a JSON file atomically: to a temporary file, synced to disk, then renamed.
     pub(crate) fn write(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
-        let (mut file, pending) = Pending::create(path)?;
+        let (mut file, pending) = Pending::create(path, Older::Replaced)?;
         let mut write = || {
             file.write_all(&serde_json::to_vec_pretty(value)?)?;
             file.sync_all()

@@ -80,7 +80,7 @@ fn directories_are_held() {
     fs::create_dir(at("elsewhere")).unwrap();
     let (path, elsewhere) = (at("named/output"), at("elsewhere/output"));
     fs::write(&elsewhere, "of value").unwrap();
-    let (mut file, pending) = Pending::create(&path).unwrap();
+    let (mut file, pending) = Pending::create(&path, Older::Replaced).unwrap();
     file.write_all(b"words").unwrap();
     swap();
     pending.commit().unwrap();
@@ -92,7 +92,7 @@ fn directories_are_held() {
     recording.undo().undo();
     back();
     assert_eq!(fs::read_to_string(&path).unwrap(), "words", "the older one is back");
-    let (_, pending) = Pending::create(&path).unwrap();
+    let (_, pending) = Pending::create(&path, Older::Replaced).unwrap();
     swap();
     drop(pending);
     back();
@@ -152,6 +152,28 @@ fn outputs_are_private() {
     for path in [report, recording] {
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
     }
+}
+
+/// Check that a recording that is written as a whole moves an older one aside at its end, and changes nothing if it does not come
+/// to it.
+#[test]
+fn whole_recordings_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, old) = (dir.path().join("recording"), dir.path().join("recording.old"));
+    fs::write(&path, "of value").unwrap();
+    let (mut file, whole) = Whole::create(&path, Older::SetAside).unwrap();
+    file.write_all(b"half").unwrap();
+    drop(whole);
+    assert_eq!((fs::read_to_string(&path).unwrap(), fs::read_dir(dir.path()).unwrap().count()), ("of value".into(), 1));
+    let (mut file, whole) = Whole::create(&path, Older::SetAside).unwrap();
+    file.write_all(b"whole").unwrap();
+    whole.commit().unwrap();
+    assert_eq!(
+        (fs::read_to_string(&path).unwrap(), fs::read_to_string(&old).unwrap()),
+        ("whole".into(), "of value".into())
+    );
+    let refused = Whole::create(&path, Older::SetAside).unwrap_err().to_string();
+    assert!(refused.contains("recording.old is not a recording and would be overwritten"), "{refused}");
 }
 
 /// Check that a file that is no recording is moved aside once and then not replaced, and that removing a recording does

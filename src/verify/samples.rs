@@ -1,6 +1,6 @@
 //! Writes the checked samples as a recording, with registers and stack.
 
-use crate::output::RecordingFile;
+use crate::output::{Older, Whole};
 use anyhow::Context as _;
 use fpprof_analysis::oracle::History;
 use fpprof_recording::model::{
@@ -10,6 +10,7 @@ use fpprof_recording::model::{
 use fpprof_recording::{MappingRanges, RecordingWriter};
 use nix::unistd::Pid;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Maximum bytes of stack copied.
@@ -17,7 +18,8 @@ pub(super) const MAX_STACK_BYTES: u32 = 16 << 20;
 
 /// A recording in progress.
 pub(super) struct Samples {
-    writer: RecordingWriter<RecordingFile>,
+    writer: RecordingWriter<File>,
+    whole: Whole,
     path: PathBuf,
     /// Number of process events of the history that are already written.
     n_events: usize,
@@ -43,9 +45,9 @@ impl Samples {
             scrubbed: true,
             ..history.meta()
         };
-        let writer = RecordingWriter::new(RecordingFile::new(path), &meta);
-        let writer = writer.with_context(|| path.display().to_string())?;
-        Ok(Self { writer, path: path.to_owned(), n_events: 0, n_samples: 0, last_ns: 0 })
+        let (file, whole) = Whole::create(path, Older::SetAside)?;
+        let writer = RecordingWriter::new(file, &meta).with_context(|| path.display().to_string())?;
+        Ok(Self { writer, whole, path: path.to_owned(), n_events: 0, n_samples: 0, last_ns: 0 })
     }
 
     /// Adds a sample of a thread, after the new events of the history. Only words of its stack that point into `kept`
@@ -86,7 +88,8 @@ impl Samples {
             uncounted: Uncounted::default(),
             notes: Vec::new(),
         };
-        self.writer.finish(&end).with_context(|| self.path.display().to_string())
+        self.writer.finish(&end).with_context(|| self.path.display().to_string())?;
+        self.whole.commit()
     }
 
     fn write_events(&mut self, history: &History) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use super::files::{Files, KERNEL_NAMES};
 use super::message::{Reply, Request, receive, send};
-use crate::output::{Pending, create_recording};
+use crate::output::Pending;
 use fpprof_analysis::modules::{FileModules, FileStat, Inode, KERNEL_FILES, KERNEL_TABLE, Missing};
 use fpprof_collector::Place;
 use std::ffi::OsStr;
@@ -60,21 +60,19 @@ pub(super) fn answer(
             Ok(file) => (Reply::Done, Some(file)),
             Err(error) => (Reply::Failed(error.raw_os_error(), error.to_string()), None),
         },
-        Request::Create(bytes) => match output(path(&bytes), files).and_then(|path| Pending::create(&path)) {
-            Ok((file, created)) => {
-                *pending = Some(created);
-                (Reply::Done, Some(file.into()))
+        Request::Create(bytes, older) => {
+            match output(path(&bytes), files).and_then(|path| Pending::create(&path, older)) {
+                Ok((file, created)) => {
+                    *pending = Some(created);
+                    (Reply::Done, Some(file.into()))
+                }
+                Err(error) => failed(&error),
             }
-            Err(error) => failed(&error),
-        },
+        }
         Request::Commit => match pending.take().map(Pending::commit) {
             Some(Ok(())) => (Reply::Done, None),
             Some(Err(error)) => failed(&error),
             None => failed(&anyhow::anyhow!("nothing was written")),
-        },
-        Request::Recording(bytes) => match output(path(&bytes), files).and_then(|path| create_recording(&path)) {
-            Ok((file, made)) => (Reply::Recording(made), Some(file.into())),
-            Err(error) => failed(&error),
         },
         Request::Part => {
             let (file, left_out) = parts().map_or((None, 0), |(file, left_out)| (Some(file.into()), left_out));

@@ -1,6 +1,7 @@
 //! The worker's side: asks the broker for files that it cannot open itself.
 
-use super::message::{Made, Reply, Request, receive, send};
+use super::message::{Reply, Request, receive, send};
+use crate::output::Older;
 use fpprof_analysis::modules::{Inode, Missing, Opened};
 use std::fs::File;
 use std::io::{self, Read};
@@ -39,8 +40,8 @@ impl Client {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub(crate) fn create(&self, path: &Path) -> anyhow::Result<File> {
-        self.file(&Request::Create(bytes_of(path)))
+    pub(crate) fn create(&self, path: &Path, older: Older) -> anyhow::Result<File> {
+        self.file(&Request::Create(bytes_of(path), older))
     }
 
     /// Gives the created file its name, now that it is complete.
@@ -50,17 +51,6 @@ impl Client {
     pub(crate) fn commit(&self) -> anyhow::Result<()> {
         match self.ask(&Request::Commit)? {
             (Reply::Done, _) => Ok(()),
-            (other, _) => Err(error_of(other)),
-        }
-    }
-
-    /// Creates the file of a new recording.
-    ///
-    /// # Errors
-    /// If it cannot be created.
-    pub(crate) fn create_recording(&self, path: &Path) -> anyhow::Result<(File, Made)> {
-        match self.ask(&Request::Recording(bytes_of(path)))? {
-            (Reply::Recording(made), Some(file)) => Ok((file.into(), made)),
             (other, _) => Err(error_of(other)),
         }
     }

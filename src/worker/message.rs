@@ -1,5 +1,6 @@
 //! Messages between a worker and its broker: JSON, one message per packet, with a file descriptor if a file is passed.
 
+use crate::output::Older;
 use fpprof_analysis::modules::{FileStat, Inode, Missing};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -27,11 +28,9 @@ pub(super) enum Request {
     /// A file named on the command line.
     Input(Vec<u8>),
     /// A file to be written atomically, first under a temporary name.
-    Create(Vec<u8>),
+    Create(Vec<u8>, Older),
     /// The file of [`Request::Create`] is complete.
     Commit,
-    /// The file for a new recording.
-    Recording(Vec<u8>),
     /// The next part of a recording in progress, once it is available.
     Part,
 }
@@ -47,23 +46,10 @@ pub(super) enum Reply {
     Missing(Missing),
     /// Success; the file is attached, if one was requested.
     Done,
-    /// The file is attached.
-    Recording(Made),
     /// The part is in the attached file; the number of blocks that found no room in it. No file at the end.
     Part(u64),
     /// Failure: the error number, if the system gave one, and a message.
     Failed(Option<i32>, String),
-}
-
-/// What was created for a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Made {
-    /// Nothing: it is written to an existing device or pipe.
-    Nothing,
-    /// A new file.
-    New,
-    /// A new file; an older one was moved aside.
-    InPlaceOfOlder,
 }
 
 /// Sends a message.

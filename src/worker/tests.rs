@@ -2,6 +2,7 @@ use super::broker::answer;
 use super::message::{Reply, Request, receive, send};
 use super::parser::Patience;
 use super::{Files, Modules, Owners};
+use crate::output::Older;
 use fpprof_analysis::address_space::MappedFile;
 use fpprof_analysis::modules::{FileModules, Missing, Resolver as _};
 use fpprof_recording::model::FileIdentity;
@@ -51,7 +52,8 @@ fn only_what_is_needed_is_opened() {
         let (reply, file) = ask(Request::Input(bytes_of(path)));
         assert!(matches!(reply, Reply::Failed(Some(_), _)) && file.is_none(), "{}: {reply:?}", path.display());
     }
-    for request in [Request::Create(bytes_of(&secret)), Request::Recording(bytes_of(&named)), Request::Commit] {
+    let create = |path: &Path, older| Request::Create(bytes_of(path), older);
+    for request in [create(&secret, Older::Replaced), create(&named, Older::SetAside), Request::Commit] {
         let (reply, file) = ask(request);
         assert!(matches!(reply, Reply::Failed(None, _)) && file.is_none(), "{reply:?}");
     }
@@ -122,12 +124,12 @@ fn outputs_are_whole_or_gone() {
     let files = Files::new([], [path.as_path()]);
     let mut pending = None;
     let mut ask = |request| answer(request, &files, &Arc::new(FileModules::new()), &mut pending, &mut || None);
-    assert!(matches!(ask(Request::Create(bytes_of(&path))).0, Reply::Done));
+    assert!(matches!(ask(Request::Create(bytes_of(&path), Older::Replaced)).0, Reply::Done));
     assert!(!path.exists());
     assert!(matches!(ask(Request::Commit).0, Reply::Done));
     assert!(path.exists());
     std::fs::remove_file(&path).unwrap();
-    assert!(matches!(ask(Request::Create(bytes_of(&path))).0, Reply::Done));
+    assert!(matches!(ask(Request::Create(bytes_of(&path), Older::Replaced)).0, Reply::Done));
     drop(pending);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -55,6 +55,32 @@ fn percent(program: &Program, stacks: &[Stack]) -> u64 {
     (right * 100).checked_div(all).unwrap_or(0)
 }
 
+/// Check that an import that fails, or whose process is killed, leaves the recording that was there, and no other file; and that
+/// one that succeeds moves it aside.
+#[test]
+fn failed_imports_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(program("leaf_with_frame"), dir.path()).unwrap();
+    let recording = imported(dir.path(), &built, &["--call-graph", "fp"]);
+    let before = std::fs::read(&recording).unwrap();
+    let entries = || std::fs::read_dir(dir.path()).unwrap().count();
+    let n_entries = entries();
+    let perf_data = std::fs::read(dir.path().join("perf.data")).unwrap();
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, &perf_data[..104]).unwrap();
+    let failed = ran(fpprof().arg("import").arg(&empty).arg("-o").arg(&recording));
+    assert_eq!(failed.status, 1, "{}", failed.stderr);
+    std::fs::remove_file(empty).unwrap();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 1; exec \"$@\"", "sh"]).arg(fpprof().get_program());
+    let killed = ran(limited.args(["import", "perf.data", "-o"]).arg(&recording).current_dir(dir.path()));
+    assert!(killed.status != 0 && killed.stderr.contains("larger file than it may"), "{killed:?}");
+    assert!(std::fs::read(&recording).unwrap() == before && entries() == n_entries, "{killed:?}");
+    let again = ran(fpprof().args(["import", "perf.data", "-o"]).arg(&recording).current_dir(dir.path()));
+    assert_eq!(again.status, 0, "{}", again.stderr);
+    assert!(std::fs::read(dir.path().join("recording.old")).unwrap() == before);
+}
+
 /// Check that files without `.eh_frame_hdr`, from other linkers, static ones, with musl, and with rows in
 /// `.debug_frame` are unwound to their roots.
 #[test]
