@@ -38,6 +38,8 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
+    // Children are waited for. If this fails, so does that, with an error.
+    let _ = fpprof_collector::keep_ended_children();
     let result = match cli.command {
         cli::Command::Record(_) if worker::is_worker() => {
             worker::run(&Files::confined_by_itself(), worker::serve_parser)

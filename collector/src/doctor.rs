@@ -9,7 +9,7 @@ use crate::rules::n_sets;
 use crate::sys::{ObjectStorage, PerfEvent, StatisticsGuard};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
 /// A check of something that recording needs or can use.
@@ -52,6 +52,7 @@ impl Check {
 
 const WITHOUT_BPF: &str = "without BPF (perf_event)";
 const OFF_CPU: &str = "blocked time (--off-cpu)";
+const MAPPINGS_OF_OTHERS: &str = "mappings of others";
 
 /// Whether anything can be recorded according to these checks, with or without BPF.
 #[must_use]
@@ -82,11 +83,13 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
     let of = |name: &str| checks.iter().find(|check| check.name == name);
     let lacks = |name: &str| of(name).is_some_and(|check| check.verdict != Verdict::Ok);
     let missing: Vec<&Check> = checks.iter().filter(|check| check.name != WITHOUT_BPF && !check.ok()).collect();
-    let without_waits = if lacks(OFF_CPU) { ", but not --off-cpu" } else { "" };
-    let possible = match (missing.is_empty(), lacks("CAP_SYS_PTRACE")) {
-        (true, false) => format!("with eBPF: everything{without_waits}"),
+    let refused = [(OFF_CPU, "--off-cpu"), ("CAP_SYS_ADMIN", "probes")].into_iter().filter(|&(name, _)| lacks(name));
+    let refused: Vec<&str> = refused.map(|(_, what)| what).collect();
+    let but = if refused.is_empty() { String::new() } else { format!(", but not {}", refused.join(" and ")) };
+    let possible = match (missing.is_empty(), lacks(MAPPINGS_OF_OTHERS)) {
+        (true, false) => format!("with eBPF: everything{but}"),
         (true, true) => format!(
-            "with eBPF: your own processes, and all that start from now on{without_waits}; the mappings of other users' \
+            "with eBPF: your own processes, and all that start from now on{but}; the mappings of other users' \
             running processes are unreadable"
         ),
         (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
@@ -139,7 +142,7 @@ pub fn probe() -> Vec<Check> {
     let programs = programs();
     let mut checks = vec![kernel(), btf(), pid_namespace()];
     checks.extend(capabilities(programs.ok()));
-    checks.extend([paranoid(), event(), max_sample_rate(), lockdown(), unprivileged_bpf()]);
+    checks.extend([mappings_of_others(), paranoid(), event(), max_sample_rate(), lockdown(), unprivileged_bpf()]);
     let stack_ends = stack_ends(programs.ok());
     checks.extend([programs, off_cpu(), stack_ends, process_events(), statistics(), kernel_symbols(), without_bpf()]);
     checks
@@ -166,9 +169,10 @@ fn pid_namespace() -> Check {
 fn capabilities(has_programs: bool) -> impl Iterator<Item = Check> {
     const NEEDED: &str = "run as root, or see the end of this list";
     const RESOURCE: &str = "needed before Linux 5.11 only; there, also raise the limit: ulimit -l unlimited";
-    const PTRACE: &str = "needed to read the mappings of other users' running processes; run as root";
+    const PTRACE: &str = "needed to open deleted files of other users' running processes; run as root";
     const RESTORE: &str = "needed to read some deleted files; run as root";
-    const ADMIN: &str = "needed to measure BPF run time (record --stats); run as root";
+    const ADMIN: &str =
+        "needed for probes (-e uprobe:FILE:FUNCTION) and to measure BPF run time (record --stats); run as root";
     let mine = Capabilities::effective();
     [
         ("CAP_BPF", Capabilities::BPF, Verdict::Missing, NEEDED),
@@ -365,7 +369,26 @@ fn kernel_symbols() -> Check {
         Ok(false) => (false, "addresses are hidden".to_owned()),
         Err(error) => (false, error.to_string()),
     };
-    Check::new("kernel symbols", has, Verdict::Reduced, detail, "run as root, or: sysctl kernel.kptr_restrict=0")
+    Check::new("kernel symbols", has, Verdict::Reduced, detail, &kernel_symbols_remedy())
+}
+
+/// What hides the kernel's addresses here (`kallsyms_show_value`, `kernel/ksyms_common.c`).
+fn kernel_symbols_remedy() -> String {
+    let level = |name: &str| read_number(format!("/proc/sys/kernel/{name}")).unwrap_or(i64::MAX);
+    let settings = [("kptr_restrict", 0), ("perf_event_paranoid", 1)];
+    let wrong = settings.into_iter().filter(|&(name, most)| level(name) > most);
+    let wrong: String = wrong.map(|(name, most)| format!(" kernel.{name}={most}")).collect();
+    if wrong.is_empty() { "run as root".to_owned() } else { format!("run as root, or: sysctl{wrong}") }
+}
+
+/// Checks whether the mappings of other users' running processes can be read: with `CAP_SYS_PTRACE`, under newer
+/// kernels also with `CAP_PERFMON`.
+fn mappings_of_others() -> Check {
+    let mut first = [0];
+    let is_read = fs::File::open("/proc/1/maps").and_then(|mut maps| maps.read_exact(&mut first));
+    let detail = is_read.as_ref().map_or_else(ToString::to_string, |()| "readable".to_owned());
+    let remedy = "get CAP_SYS_PTRACE, or run as root";
+    Check::new(MAPPINGS_OF_OTHERS, is_read.is_ok(), Verdict::Reduced, detail, remedy)
 }
 
 #[cfg(test)]
@@ -382,7 +405,7 @@ mod tests {
                 check("kernel", kernel),
                 check("CAP_BPF", bpf),
                 check("BPF programs load", bpf),
-                check("CAP_SYS_PTRACE", ptrace),
+                check(MAPPINGS_OF_OTHERS, ptrace),
                 check(WITHOUT_BPF, Verdict::Reduced),
             ];
             conclude(&checks, Path::new("/x/fpprof"), false)

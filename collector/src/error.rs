@@ -1,5 +1,6 @@
 //! What can go wrong. Every message says what was wanted, what failed, and what to do.
 
+use crate::sideband::LARGE_RING_BYTES;
 use std::io;
 use std::path::PathBuf;
 
@@ -10,6 +11,10 @@ pub enum Error {
     /// The command is in no directory of `PATH`, or its path does not exist. Shells exit with 127.
     #[error("command not found: {}", .0.display())]
     CommandNotFound(PathBuf),
+    /// The command is there, but what runs it is not. Shells exit with 127.
+    #[error("cannot execute {}: its interpreter is not there: the one of its first line, or the dynamic loader of an ELF \
+             file (readelf -l)", .0.display())]
+    InterpreterNotFound(PathBuf),
     /// The command is there but cannot be executed. Shells exit with 126.
     #[error("cannot execute {}: {source}", .path.display())]
     CommandNotExecutable {
@@ -178,6 +183,14 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The kernel lets this user place no probes.
+    #[error("cannot place the probe {event}: {source}; this kernel wants CAP_SYS_ADMIN for probes: run as root")]
+    ProbeRefused {
+        /// perf's name of the event.
+        event: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The processor has no such counter, or none that is usable here.
     #[error(
         "cannot sample {event}: this machine has no hardware counter (PMU) for it, as is common in virtual machines; \
@@ -195,8 +208,7 @@ pub enum Error {
     },
     /// tracefs may not be read.
     #[error(
-        "cannot read tracepoints in {}: {source}; run as root, or let this user read them: mount -o remount,mode=755 \
-         {}", .path.display(), .path.display()
+        "cannot read tracepoints in {}: {source}; run as root, whose files these are", .path.display()
     )]
     TracefsRefused {
         /// Its mount point.
@@ -276,7 +288,7 @@ pub enum Error {
     /// Even the smallest rings exceed what this user may lock.
     #[error(
         "cannot lock {ring_bytes} bytes for each CPU's ring buffer; use fewer bytes of stack or a smaller buffer \
-         (-m), or raise the limit: ulimit -l, or sysctl kernel.perf_event_mlock_kb=4096"
+         (-m), or raise the limit: ulimit -l, or sysctl kernel.perf_event_mlock_kb={}", mlock_kb(*.ring_bytes)
     )]
     LockedMemory {
         /// Bytes of the smallest ring that was tried.
@@ -293,6 +305,12 @@ pub enum Error {
     /// The recording could not be started.
     #[error(transparent)]
     Recording(#[from] fpprof_recording::Error),
+}
+
+/// Kilobytes that a user must be allowed to lock for each CPU: for a ring of samples, one of process events, and a page more
+/// for each (`perf_mmap`, kernel/events/core.c).
+fn mlock_kb(ring_bytes: usize) -> usize {
+    ring_bytes.saturating_add(LARGE_RING_BYTES + 8192).div_ceil(1024)
 }
 
 impl Error {
@@ -328,7 +346,7 @@ impl Error {
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
-            Self::CommandNotFound(_) => 127,
+            Self::CommandNotFound(_) | Self::InterpreterNotFound(_) => 127,
             Self::CommandNotExecutable { .. } => 126,
             _ => 1,
         }

@@ -3,7 +3,7 @@
 //! [`record`] takes a [`Request`] and a sink, and writes a recording ([`fpprof_recording`]) until the target ends, the
 //! time is over, or a [`StopFlag`] is set. [`doctor::probe`] reports what this kernel and this user support.
 //!
-//! **What you provide:** for eBPF, root, or `CAP_BPF` and `CAP_PERFMON` (and `CAP_SYS_PTRACE` to attach to other users'
+//! **What you provide:** for eBPF, root, or `CAP_BPF` and `CAP_PERFMON` (older kernels want `CAP_SYS_PTRACE` to attach to other users'
 //! processes); a kernel of 5.17 or later with BTF, on x86-64 or aarch64; the sink, preferably the file itself. Perf
 //! events alone need no rights for one's own processes (`perf_event/` lists their limits).
 //!
@@ -72,8 +72,8 @@ pub use request::{
     Update,
 };
 pub use sys::{
-    StopFlag, ignores_hangup, keep_little_freed_memory, monotonic_ns, resolve_without_plugins, return_freed_memory,
-    share_memory, step_thread, stop_thread, unmap_code,
+    StopFlag, ignores_hangup, keep_ended_children, keep_little_freed_memory, monotonic_ns, resolve_without_plugins,
+    return_freed_memory, share_memory, step_thread, stop_thread, unmap_code,
 };
 pub use walk::{JIT_RULE, walk_copied_stack};
 

@@ -177,7 +177,7 @@ fn refusals_name_the_capability() {
         assert!(!file.exists());
     };
     refused(&["record", "-a", "--duration", "1", "-o", name], "CAP_PERFMON");
-    refused(&["record", "-p", "1", "--duration", "1", "-o", name], "CAP_SYS_PTRACE");
+    refused(&["record", "-p", "1", "--duration", "1", "-o", name], "CAP_PERFMON");
     refused(&["record", "--collector", "ebpf", "-o", name, "--", "true"], "CAP_BPF and CAP_PERFMON");
     let too_much = ["record", "--collector", "perf-event", "--call-graph", "dwarf,128K", "-o", name, "--", "true"];
     refused(&too_much, "65528");

@@ -44,7 +44,9 @@ impl KernelMissing {
                 "the machine was rebooted since the recording, and the kernel's addresses changed (KASLR)"
             }
             Self::Unplaced => "the recording does not have the kernel's load address",
-            Self::Restricted => "kernel addresses are hidden; run as root, or: sysctl kernel.kptr_restrict=0",
+            Self::Restricted => {
+                "kernel addresses are hidden; run as root, or: sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
+            }
             Self::Unreadable => "cannot read /proc/kallsyms",
         }
     }

@@ -134,9 +134,11 @@ impl Event {
 
     /// Translates the kernel's refusal to open it.
     pub(crate) fn refused(&self, cpu: u32, source: io::Error) -> Error {
+        let is_refused = matches!(source.raw_os_error(), Some(libc::EACCES | libc::EPERM));
         let no_such_counter = matches!(source.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV));
         match self.class {
             Class::Hardware if no_such_counter => Error::NoHardwareEvent { event: self.name.clone() },
+            _ if is_refused && self.opened == Opened::Probe => Error::ProbeRefused { event: self.name.clone(), source },
             _ => Error::PerfEvent { event: self.name.clone(), cpu, source },
         }
     }

@@ -218,10 +218,9 @@ fn of_threads(counts: impl Iterator<Item = Count>) -> Option<Count> {
 fn refused(plan: &Plan, tid: u32, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Error::NoSuchProcess(tid),
-        Some(libc::EACCES | libc::EPERM) => Error::PerfEventRefused {
-            action: "sample other users' processes",
-            missing: "CAP_PERFMON and CAP_SYS_PTRACE",
-        },
+        Some(libc::EACCES | libc::EPERM) => {
+            Error::PerfEventRefused { action: "sample other users' processes", missing: "CAP_PERFMON" }
+        }
         _ => plan.event.event.refused(0, error),
     }
 }

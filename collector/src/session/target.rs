@@ -181,7 +181,8 @@ fn explain(error: ChildError, command: &Command) -> Error {
     match error {
         ChildError::Fork(source) => Error::System { what: "starting the command", source },
         ChildError::Exec(source) if source.raw_os_error() == Some(libc::ENOENT) => {
-            Error::CommandNotFound(command.program.clone())
+            let program = command.program.clone();
+            if program.exists() { Error::InterpreterNotFound(program) } else { Error::CommandNotFound(program) }
         }
         ChildError::Exec(source) => Error::CommandNotExecutable { path: command.program.clone(), source },
     }

@@ -18,6 +18,6 @@ mod tracker;
 pub(crate) use allowance::{EVENTS_A_SECOND, is_range_only};
 pub(crate) use parse::{Body, Records};
 pub(crate) use sharing::Sharing;
-pub(crate) use source::{SidebandSource, TOTAL_BYTES, Throttled};
+pub(crate) use source::{LARGE_RING_BYTES, SidebandSource, TOTAL_BYTES, Throttled};
 pub(crate) use throttling::Throttling;
 pub(crate) use tracker::{Known, RunningThreads, Seen, Tracker, Verdict};

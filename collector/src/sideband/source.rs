@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// control page).
 const RING_BYTES: usize = 512 << 10;
 /// Ring size if few CPUs have to share a storm of new processes, and the kernel allows it.
-const LARGE_RING_BYTES: usize = 2 << 20;
+pub(crate) const LARGE_RING_BYTES: usize = 2 << 20;
 /// The most CPUs for that.
 const FEW_CPUS: usize = 16;
 /// Ring size with many CPUs, so that the rings of up to 256 CPUs take at most [`TOTAL_BYTES`].

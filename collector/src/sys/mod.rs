@@ -43,5 +43,5 @@ pub(crate) use process::{
 pub use process::{monotonic_ns, share_memory, step_thread, stop_thread};
 pub(crate) use rule_keys::{key_hash, rule_key, second_key_hash};
 pub(crate) use shared_map::{OnDemandMap, SharedMap};
-pub use signal::{StopFlag, ignores_hangup};
+pub use signal::{StopFlag, ignores_hangup, keep_ended_children};
 pub(crate) use uevents::Uevents;

@@ -85,6 +85,15 @@ extern "C" fn on_signal(signal: libc::c_int) {
 
 extern "C" fn on_nothing(_signal: libc::c_int) {}
 
+/// Lets ended children be waited for: the kernel keeps no status of them if whoever started this process ignored SIGCHLD,
+/// which programs inherit.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn keep_ended_children() -> io::Result<()> {
+    if is_ignored(libc::SIGCHLD)? { set(libc::SIGCHLD, libc::SIG_DFL) } else { Ok(()) }
+}
+
 /// Whether SIGHUP is ignored, as under nohup(1).
 ///
 /// # Errors
@@ -102,11 +111,16 @@ fn is_ignored(signal: i32) -> io::Result<bool> {
 }
 
 fn install(signal: i32, handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
+    set(signal, handler as usize)
+}
+
+/// Sets what a signal does: a handler that does only what one may, or `SIG_DFL`.
+fn set(signal: i32, action_of_signal: libc::sighandler_t) -> io::Result<()> {
     // SAFETY: all zeroes is a value of this C struct (no flags, empty mask).
     let mut action: libc::sigaction = unsafe { zeroed() };
-    action.sa_sigaction = handler as usize;
+    action.sa_sigaction = action_of_signal;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: `action` is readable, and the handler does only what a handler may.
+    // SAFETY: `action` is readable, and the callers pass no other handlers.
     let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
