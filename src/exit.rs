@@ -46,8 +46,13 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if std::env::args_os().any(is_nonprinting) {
         print_drawn(lines(&with_visible_values(error), "\n").trim_end());
     } else {
-        // If stdout or stderr is closed, there is nowhere to report the error.
-        let _ = error.print();
+        let printed = error.print();
+        // If stderr is closed, there is nowhere to report that.
+        if !error.use_stderr()
+            && let Err(failed) = printed
+        {
+            return code(Err(anyhow::Error::new(failed).context("cannot write to stdout")));
+        }
     }
     ExitCode::from(if error.use_stderr() { USAGE } else { DONE })
 }

@@ -2,6 +2,7 @@
 
 use super::labels::{self, LabelRule};
 use super::s3;
+use crate::http_client;
 use crate::output::print_message;
 use crate::values;
 use crate::worker::is_privileged;
@@ -334,12 +335,14 @@ impl Config {
     }
 }
 
+fn has_password(url: &Uri) -> bool {
+    url.authority().is_some_and(|authority| authority.as_str().contains('@'))
+}
+
 impl DebuginfodConfig {
     fn check(&self) -> anyhow::Result<()> {
         for url in &self.urls {
-            let parsed: Option<Uri> = url.parse().ok();
-            let parts = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
-            let is_server = matches!(parts, Some(("http" | "https", authority)) if !authority.as_str().contains('@'));
+            let is_server = http_client::server(url).is_some_and(|uri| !has_password(&uri));
             ensure!(is_server, "debuginfod.urls: `{url}` is not an address such as https://debuginfod.debian.net");
         }
         Ok(())
@@ -364,19 +367,17 @@ impl PushConfig {
             );
             return Ok(());
         };
-        let parsed = self.uri().filter(|uri| uri.query().is_none());
-        let parts = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
-        let Some(("http" | "https", authority)) = parts else {
+        let Some(parsed) = http_client::server(url) else {
             bail!("push.url: `{url}` is not an address such as https://collector.example.org:4318");
         };
         let (file, key) = self.secret();
-        ensure!(!authority.as_str().contains('@'), "push.url: give the password in a file, by {key}");
+        ensure!(!has_password(&parsed), "push.url: give the password in a file, by {key}");
         if self.is_plain() && file.is_some() {
-            let host = authority.host().trim_matches(['[', ']']);
+            let host = parsed.host().unwrap_or_default().trim_matches(['[', ']']);
             let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
             ensure!(is_loopback, "push.url: with {key} it must begin with https://, or others can read what is sent");
         }
-        self.check_bucket(parsed.as_ref().map_or("", Uri::path))
+        self.check_bucket(parsed.path())
     }
 
     /// Checks what is for buckets alone, and what is not for them; given the path of the URL.
@@ -547,6 +548,7 @@ mod tests {
             ("[limits]\ncpu-percent = 0.0", "limits.cpu-percent"),
             ("[push]\nurl = \"collector:4318\"", "push.url: `collector:4318` is not an address"),
             ("[push]\nurl = \"https://collector/?tenant=1\"", "is not an address"),
+            ("[push]\nurl = \"https://collector:99999\"", "is not an address"),
             ("[push]\nurl = \"HTTP://collector\"\ntoken-file = \"/t\"", "must begin with https://"),
             ("[push]\nurl = \"https://me:secret@collector\"", "push.token-file"),
             ("[push]\nurl = \"http://collector\"\ntoken-file = \"/t\"", "must begin with https://"),

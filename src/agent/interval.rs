@@ -7,7 +7,7 @@ use super::cost::{Meter, Spent};
 use super::counted::{Balance, Ticks};
 use super::effort::Used;
 use super::labels::LabelRule;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, NOT_WRITTEN};
 use super::s3;
 use super::stopping::Stopping;
 use super::store::Store;
@@ -208,7 +208,7 @@ impl IntervalWriter {
                         stored.bytes = table.len();
                         stored.by_event.clone_from(&analysed.samples);
                     } else {
-                        discarded.insert("not_written", readable);
+                        discarded.insert(NOT_WRITTEN, readable);
                     }
                     // A bucket gets the table alone: a request names its object, and hostile files may have taken over the
                     // process.

@@ -39,6 +39,7 @@ mod systemd;
 
 pub(crate) use analyst::{MAX_TABLE_BYTES, run as run_analyst};
 pub(crate) use config::Config;
+pub(crate) use metrics::NOT_WRITTEN;
 pub(crate) use once::{Recorded, record as record_once};
 pub(crate) use outlook::{Outlook, outlook};
 pub(crate) use push::check as check_push;

@@ -360,25 +360,26 @@ impl Pushing {
                 }
                 Ok(Order::End(until)) => return self.last(until),
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => self.send_one(TIMEOUT),
+                Err(RecvTimeoutError::Timeout) => _ = self.send_one(TIMEOUT),
             }
         }
     }
 
-    /// Sends as much as possible until then, unless the last request failed.
+    /// Sends as much as possible until then, unless a request fails.
     fn last(&mut self, ends: Instant) {
         while self.to.as_ref().is_some_and(|to| to.pause.is_over() && to.collector.has_work()) {
             let left = ends.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || !self.send_one(left) {
                 break;
             }
-            self.send_one(left);
         }
     }
 
-    fn send_one(&mut self, timeout: Duration) {
-        let Some(to) = &mut self.to else { return };
-        let Some((mut entry, body)) = to.collector.spool.take(to.collector.protocol) else { return };
+    /// Sends the oldest request; returns whether it waits no more.
+    fn send_one(&mut self, timeout: Duration) -> bool {
+        let Some(to) = &mut self.to else { return false };
+        let Some((mut entry, body)) = to.collector.spool.take(to.collector.protocol) else { return false };
+        let mut is_settled = true;
         let answer = body.and_then(|body| Ok(to.collector.send(to.collector.message(&body)?, timeout)));
         match answer {
             Ok(Answer::Accepted) => to.answered(&entry, "accepted", None, &self.metrics),
@@ -390,6 +391,7 @@ impl Pushing {
                 entry.failed += 1;
                 entry.unclear += u32::from(unclear);
                 if entry.unclear < MAX_UNCLEAR {
+                    is_settled = false;
                     to.collector.spool.give_back(entry);
                     self.metrics.add_push_retry(status.map(|status| status.as_u16()));
                 } else {
@@ -409,12 +411,15 @@ impl Pushing {
                     let path = to.collector.spool.path(&entry);
                     print_message(&format!("fpprof: {}: {error}; it is read again later", path.display()));
                 }
-                to.not_before = Instant::now() + MAX_PAUSE;
-                entry.failed += 1;
+                // This says nothing of the receiver, nor of the other requests.
+                to.not_before = Instant::now() + MIN_PAUSE;
+                entry.let_others_pass();
+                is_settled = false;
                 to.collector.spool.give_back(entry);
             }
         }
         self.show();
+        is_settled
     }
 
     fn show(&self) {

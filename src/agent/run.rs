@@ -272,9 +272,9 @@ impl Agent<'_> {
                     if !self.stopping.is_ordered() {
                         self.compact(&interval);
                     }
-                    if used.is_some() {
-                        // These settings work: no need to go back.
-                        self.previous = None;
+                    // If these settings work, there is no need to go back.
+                    if let Some(previous) = used.is_some().then(|| self.previous.take()).flatten() {
+                        self.leave_behind(&previous.spool);
                     }
                     // After a step of the clock an interval may be too short to compare its cost.
                     let is_long = ended.since.elapsed() >= MEASURABLE.min(self.settings.config.interval / 2);
@@ -372,6 +372,10 @@ impl Agent<'_> {
             Ok(size) => {
                 self.writer.failures.works(REMOVING);
                 self.metrics.set_store(size);
+                if size.files == 0 && stored.bytes > 0 {
+                    let says = "store.max-size is less than the files of one interval take: nothing stays in the store";
+                    print_once(&self.printed, says.to_owned());
+                }
             }
             Err(error) => self.store_failed(REMOVING, &error, "old files stay"),
         }
@@ -445,18 +449,25 @@ impl Agent<'_> {
             let says = format!("what waits in {dir} for longer than store.keep is removed, and counted as expired");
             print_once(&self.printed, says);
         }
+        if added.removed > 0 {
+            let dir = spool.dir().display();
+            let says =
+                format!("{dir} is full (push.max-spool): the oldest that waits is removed, and counted as no_room");
+            print_once(&self.printed, says);
+        }
         let outcomes = [("no_room", added.removed), ("not_written", added.not_written), ("expired", expired.samples)];
         for (outcome, samples) in outcomes {
             if samples > 0 {
                 self.metrics.add_pushed(outcome, samples);
             }
         }
+        let what = match added.not_written {
+            0 => "what should be removed stays on the disk",
+            _ => "profiles that cannot wait on the disk are counted as not_written",
+        };
         match added.error.or(expired.error) {
             None => self.writer.failures.works(SPOOLING),
-            Some(error) => {
-                let what = "profiles that cannot wait on the disk are counted as not_written";
-                self.writer.failures.failed(SPOOLING, &anyhow::Error::msg(error), what);
-            }
+            Some(error) => self.writer.failures.failed(SPOOLING, &anyhow::Error::msg(error), what),
         }
         if !requests.is_empty() {
             self.pusher.look();
@@ -498,6 +509,23 @@ impl Agent<'_> {
         self.previous.get_or_insert(before);
         self.connect();
         true
+    }
+
+    /// Counts what waits in a spool that is not the one of the store any more.
+    fn leave_behind(&self, spool: &Arc<Spool>) {
+        if Arc::ptr_eq(spool, &self.settings.spool) {
+            return;
+        }
+        let (Size { files, .. }, samples) = spool.left(None);
+        if files > 0 {
+            self.metrics.add_pushed("left_behind", samples);
+            print_message(&format!(
+                "fpprof: {samples} samples wait in {}, in {files} file{}: they are sent only if store.path is changed back, and are counted \
+                 as left_behind",
+                spool.dir().display(),
+                if files == 1 { "" } else { "s" }
+            ));
+        }
     }
 
     /// Returns to the settings before the last reload, if recording with the new ones failed.

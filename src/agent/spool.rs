@@ -94,7 +94,7 @@ impl Spool {
         self.dir == dir_in(store) && self.host == store.host()
     }
 
-    /// What waits for another protocol than this: number and size of files, and their samples.
+    /// What waits, but for this protocol: number and size of files, and their samples.
     pub(super) fn left(&self, protocol: Option<Protocol>) -> (Size, u64) {
         let (mut size, mut samples) = (Size::default(), 0_u64);
         for entry in self.waiting().entries.iter().filter(|entry| Some(entry.protocol) != protocol) {
@@ -292,6 +292,11 @@ impl Entry {
     /// Whether it has failed so often that those that have not are sent before it.
     pub(super) fn lets_others_pass(&self) -> bool {
         self.failed >= TRIES
+    }
+
+    /// Sends those that have not failed before it.
+    pub(super) fn let_others_pass(&mut self) {
+        self.failed = TRIES;
     }
 
     /// When its interval began, microseconds since 1970.

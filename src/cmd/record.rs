@@ -46,6 +46,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     line.clear();
     match recorded {
         Ok(outcome) => closed(args, &outcome, args.output()),
-        Err(error) => Ok(refused(error)),
+        Err(error) => Ok(refused(error, args.output())),
     }
 }

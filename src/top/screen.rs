@@ -16,8 +16,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(crate) struct Screen {
     pub(crate) terminal: Terminal<CrosstermBackend<File>>,
-    streams: [OwnedFd; 3],
+    // Dropped after the terminal, which complains to stderr if it is gone.
+    streams: Streams,
 }
+
+/// The standard streams, put back on drop.
+#[derive(Debug)]
+struct Streams([OwnedFd; 3]);
 
 impl Screen {
     /// Takes over the terminal.
@@ -26,11 +31,11 @@ impl Screen {
     /// If there is no terminal.
     pub(crate) fn take() -> anyhow::Result<Self> {
         let copy = || std::io::stdout().as_fd().try_clone_to_owned().context("copying stdout");
-        let streams = [
+        let streams = Streams([
             std::io::stdin().as_fd().try_clone_to_owned().context("copying stdin")?,
             copy()?,
             std::io::stderr().as_fd().try_clone_to_owned().context("copying stderr")?,
-        ];
+        ]);
         let terminal = Terminal::new(CrosstermBackend::new(File::from(copy()?))).context("drawing on the terminal")?;
         let mut screen = Self { terminal, streams };
         let nowhere = File::options().read(true).write(true).open("/dev/null").context("opening /dev/null")?;
@@ -44,7 +49,7 @@ impl Screen {
 
     /// The terminal's file descriptor.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        let [_, stdout, _] = &self.streams;
+        let Streams([_, stdout, _]) = &self.streams;
         stdout.as_fd()
     }
 }
@@ -54,7 +59,12 @@ impl Drop for Screen {
         // Errors are ignored: a terminal that is gone needs no restoring, and there is nowhere to report them.
         let _ = execute!(self.terminal.backend_mut(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
-        let [stdin, stdout, stderr] = &self.streams;
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        let Self([stdin, stdout, stderr]) = self;
         let _ = rustix::stdio::dup2_stdin(stdin);
         let _ = rustix::stdio::dup2_stdout(stdout);
         let _ = rustix::stdio::dup2_stderr(stderr);

@@ -120,6 +120,10 @@ fn commands_that_do_not_start_are_named() {
     fs::write(&garbage, [0x7f, b'X', 1, 2, 3]).unwrap();
     fs::set_permissions(&garbage, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     assert_refused(&start(garbage.to_str().unwrap()), 126, &["garbage"]);
+    let script = dir.path().join("script");
+    fs::write(&script, "#!/nonexistent/interpreter\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    assert_refused(&start(script.to_str().unwrap()), 127, &["script", "its interpreter is not there"]);
     assert!(!file.exists(), "a recording of nothing was left behind");
     fs::write(&file, "older").unwrap();
     assert_refused(&start(garbage.to_str().unwrap()), 126, &["garbage"]);
@@ -218,6 +222,35 @@ fn readers_may_leave() {
         let messages = String::from_utf8(done.stderr).unwrap();
         assert!(done.status.success() && !messages.contains("fpprof:"), "{args:?}: {messages}");
     }
+}
+
+/// Check that help that cannot be written is an error, as all other output.
+#[test]
+fn full_devices_are_reported() {
+    for args in [&["--help"][..], &["--version"], &["doctor"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = fpprof().args(args).stdout(full).output().unwrap();
+        let messages = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && messages.contains("No space left"), "{args:?}: {messages}");
+    }
+}
+
+/// Check that commands are waited for, and files parsed in another process, if whoever started us ignores SIGCHLD.
+#[test]
+fn children_are_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.fpprof");
+    let ignoring = |args: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' CHLD; exec \"$@\"", "sh"]).arg(fpprof().get_program()).args(args);
+        ran(&mut shell)
+    };
+    let name = file.to_str().unwrap();
+    let burn = "$end = time + 1; while (time <= $end) {} exit 7";
+    let recorded = ignoring(&["record", "-F", "499", "-o", name, "--", "perl", "-e", burn]);
+    assert_eq!(recorded.status, 7, "{}", recorded.stderr);
+    let reported = ignoring(&["report", name]);
+    assert_eq!((reported.status, reported.stderr.as_str()), (0, ""));
 }
 
 /// Check that no output replaces a recording, and that `diff` says what is missing of a damaged one.

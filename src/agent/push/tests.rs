@@ -57,10 +57,12 @@ fn requests_without_an_answer_let_others_pass() {
     });
     let dir = tempfile::tempdir().expect("a directory");
     let (mut pushing, spool) = pushing_to(&url, "pyroscope", dir.path(), &[3, 5]);
-    (0..20).for_each(|_| pushing.send_one(TIMEOUT));
+    (0..20).for_each(|_| _ = pushing.send_one(TIMEOUT));
+    // At the end it is sent once more, not again and again.
+    pushing.last(Instant::now() + TIMEOUT);
     let text = pushing.metrics.text().expect("text");
     assert!(text.contains("fpprof_pushed_samples_total{outcome=\"accepted\"} 5"), "{text}");
-    assert!(text.contains("fpprof_push_retries_total{status=\"none\"} 19"), "{text}");
+    assert!(text.contains("fpprof_push_retries_total{status=\"none\"} 20"), "{text}");
     assert_eq!(spool.size().files, 1);
 }
 
@@ -80,23 +82,25 @@ fn long_answers_are_refusals() {
     assert_eq!(spool.size().files, 0);
 }
 
-/// Check that a file that cannot be read now is tried again, and that one that is gone is counted.
+/// Check that a file that cannot be read now lets the others pass and is tried again, and that one that is gone is counted.
 #[test]
 fn unreadable_requests_are_tried_again() {
+    let url = server(|_| "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned());
     let dir = tempfile::tempdir().expect("a directory");
-    let (mut pushing, spool) = pushing_to("http://127.0.0.1:9", "pyroscope", dir.path(), &[3]);
+    let (mut pushing, spool) = pushing_to(&url, "pyroscope", dir.path(), &[3, 5]);
     let (entry, _) = spool.take(Protocol::Pyroscope).expect("a request");
     let path = spool.path(&entry);
     spool.give_back(entry);
     std::fs::rename(&path, dir.path().join("request")).expect("moved");
     // Reading it fails with EISDIR.
     std::fs::create_dir(&path).expect("made");
-    pushing.send_one(TIMEOUT);
+    assert!(!pushing.send_one(TIMEOUT) && pushing.send_one(TIMEOUT));
     assert_eq!(spool.size().files, 1);
     std::fs::remove_dir(&path).expect("removed");
-    pushing.send_one(TIMEOUT);
+    assert!(pushing.send_one(TIMEOUT));
     assert_eq!(spool.size().files, 0);
     let text = pushing.metrics.text().expect("text");
+    assert!(text.contains("fpprof_pushed_samples_total{outcome=\"accepted\"} 5"), "{text}");
     assert!(text.contains("fpprof_pushed_samples_total{outcome=\"unreadable\"} 3"), "{text}");
 }
 

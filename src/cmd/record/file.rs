@@ -23,10 +23,12 @@ pub(super) fn record_file(
     fpprof_collector::record(request, file, stop, update).inspect_err(|_error| undo.undo())
 }
 
-/// Prints why nothing was recorded. Returns the exit status; for a command that did not start, it is that of a shell.
-pub(super) fn refused(error: Error) -> u8 {
+/// Prints why nothing was recorded to `file`. Returns the exit status; for a command that did not start, it is that of a
+/// shell.
+pub(super) fn refused(error: Error, file: &Path) -> u8 {
     let status = error.exit_status();
-    print_message(&format!("fpprof: {}", error_chain(&error.into())));
+    let of_file = if matches!(error, Error::Recording(_)) { format!("{}: ", file.display()) } else { String::new() };
+    print_message(&format!("fpprof: {of_file}{}", error_chain(&error.into())));
     status
 }
 

@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::file::{exit_status, refused};
-use crate::agent::{self, Recorded};
+use crate::agent::{self, NOT_WRITTEN, Recorded};
 use crate::closing::{Destination, print_outcome};
 use crate::exit::FAILED;
 use crate::gate::lost_failure;
@@ -29,7 +29,7 @@ pub(super) fn run(
     line.clear();
     match recorded? {
         Ok(recorded) => closed(args, recorded, args.output()),
-        Err(error) => Ok(refused(error)),
+        Err(error) => Ok(refused(error, args.output())),
     }
 }
 
@@ -60,13 +60,10 @@ fn closed(args: &Args, recorded: Recorded, store: &Path) -> anyhow::Result<u8> {
     let failure = args
         .max_lost
         .and_then(|most| lost_failure(n_discarded, outcome.samples - n_discarded.min(outcome.samples), most));
-    Ok(match failure {
-        Some(failure) => {
-            print_message(&format!("fpprof: {failure}"));
-            status.max(FAILED)
-        }
-        // A store without any sample is no success.
-        None if n_discarded >= outcome.samples => status.max(FAILED),
-        None => status,
-    })
+    if let Some(failure) = &failure {
+        print_message(&format!("fpprof: {failure}"));
+    }
+    // A store without any sample is no success, and neither is one that could not be written to its end.
+    let has_failed = failure.is_some() || n_discarded >= outcome.samples || discarded.contains_key(NOT_WRITTEN);
+    Ok(if has_failed { status.max(FAILED) } else { status })
 }

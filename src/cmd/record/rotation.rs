@@ -3,7 +3,7 @@
 use super::args::Args;
 use super::file::{closed, print_no_samples, record_file, refused};
 use crate::closing::{Destination, print_outcome};
-use crate::exit::{DONE, FAILED, error_chain};
+use crate::exit::{DONE, FAILED, print_failure};
 use crate::output::{print_message, remove_recording};
 use crate::progress::Line;
 use crate::values::Switch;
@@ -63,10 +63,8 @@ pub(super) fn run(
             Err(error @ Error::Recording(_)) if !files.complete.is_empty() => {
                 status = FAILED;
                 if !std::mem::replace(&mut is_waiting, true) {
-                    print_message(&format!(
-                        "fpprof: {}; not recording, trying again every second",
-                        error_chain(&error.into())
-                    ));
+                    let error = anyhow::Error::from(error).context(file.display().to_string());
+                    print_failure(&error, "not recording, trying again every second");
                 }
                 pause(stop)?;
                 if is_over() {
@@ -74,7 +72,7 @@ pub(super) fn run(
                 }
                 continue;
             }
-            Err(error) => return Ok(refused(error)),
+            Err(error) => return Ok(refused(error, &file)),
         };
         is_waiting = false;
         samples = samples.saturating_add(outcome.samples);
@@ -93,9 +91,10 @@ pub(super) fn run(
             break;
         }
     }
-    if samples == 0 {
+    // If a file could not be written, that is the reason.
+    if samples == 0 && status == DONE {
         print_no_samples(args, EndReason::Duration);
-        return Ok(status.max(FAILED));
+        return Ok(FAILED);
     }
     Ok(status)
 }
