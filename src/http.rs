@@ -26,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 /// Time limit for a TLS handshake, and for receiving the head of a request.
@@ -77,6 +78,8 @@ pub(crate) struct Limits {
     /// Connections whose request is still to come, has no token, or waits to be answered.
     pub(crate) pending: usize,
     pub(crate) time: Duration,
+    /// The longest time without a byte of an answer that the client takes.
+    pub(crate) stall: Duration,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -96,9 +99,10 @@ impl Listener {
 }
 
 /// Serves connections forever. Anybody who reaches the address may connect, so number and duration of connections are
-/// limited: nobody can use up this process's descriptors, and whoever connects and says nothing keeps nobody else out.
+/// limited: nobody can use up this process's descriptors, and whoever connects and says nothing, or reads nothing, keeps nobody
+/// else out for long.
 pub(crate) async fn serve(listener: &Listener, access: CurrentAccess, routes: Router, limits: Limits) {
-    let Limits { connections, pending, time } = limits;
+    let Limits { connections, pending, time, stall } = limits;
     let (pending, permits) = (Pending::new(pending), Semaphore::new(connections));
     let server = Arc::new(Server { access, routes, pending, permits });
     loop {
@@ -107,9 +111,11 @@ pub(crate) async fn serve(listener: &Listener, access: CurrentAccess, routes: Ro
             continue;
         };
         let its = Arc::clone(&server);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(stall));
         server.pending.run(from, async move {
             // A client that has gone or takes too long is dropped.
-            let _ = timeout(time, its.connection(stream)).await;
+            let _ = timeout(time, its.connection(Box::new(Box::pin(stream)))).await;
         });
     }
 }
@@ -169,4 +175,45 @@ pub(crate) fn give_up_capabilities() -> anyhow::Result<()> {
     let given_up = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
     given_up.context("cannot drop capabilities")?;
     set_no_new_privs(true).context("cannot set no_new_privs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+
+    const ANSWER_BYTES: usize = 64 << 20;
+
+    fn ask(address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+        stream
+    }
+
+    /// Check that a client that reads nothing of an answer that fits in no buffer keeps another out only for a while, and that
+    /// one that reads gets all of it.
+    #[test]
+    fn clients_that_read_nothing_are_dropped() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        listener.set_nonblocking(true).expect("non-blocking");
+        let limits =
+            Limits { connections: 1, pending: 8, time: Duration::from_secs(600), stall: Duration::from_millis(200) };
+        let routes = Router::new().route("/", get(|| async { vec![b'x'; ANSWER_BYTES] }));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let listener = Listener::Tcp(TcpListener::from_std(listener).expect("a listener"));
+                serve(&listener, CurrentAccess::default(), routes, limits).await;
+            });
+        });
+        let mut idle = ask(address);
+        idle.read_exact(&mut [0]).expect("the answer begins");
+        let mut answer = Vec::new();
+        ask(address).read_to_end(&mut answer).expect("an answer");
+        assert!(answer.len() > ANSWER_BYTES, "{} bytes", answer.len());
+        assert!(idle.read_to_end(&mut answer).map_or(true, |bytes| bytes < ANSWER_BYTES), "it was dropped");
+    }
 }

@@ -38,7 +38,8 @@ pub(super) enum Order {
 /// Content type of `OpenMetrics` text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const LIMITS: Limits = Limits { connections: 16, pending: 16, time: Duration::from_secs(10) };
+const LIMITS: Limits =
+    Limits { connections: 16, pending: 16, time: Duration::from_secs(10), stall: Duration::from_secs(5) };
 
 /// Starts to listen, and to forward signals as orders. One to stop also begins the end.
 ///

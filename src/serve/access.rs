@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
@@ -74,9 +74,13 @@ impl AccessArgs {
 
 /// Reads a file of at most `max` bytes, if no permission bit of `forbidden` is set.
 fn read(what: &str, path: &Path, forbidden: u32, max: u64) -> anyhow::Result<Vec<u8>> {
-    let file = File::open(path).with_context(|| what.to_owned())?;
+    // A pipe would be waited for, by all that is served if the files are read again.
+    let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
+    let file = file.with_context(|| what.to_owned())?;
     // Of the opened file: what the path names may change meanwhile.
-    let mode = file.metadata().with_context(|| what.to_owned())?.permissions().mode() & 0o777;
+    let metadata = file.metadata().with_context(|| what.to_owned())?;
+    ensure!(metadata.is_file(), "{what}: it is not a regular file");
+    let mode = metadata.permissions().mode() & 0o777;
     ensure!(
         mode & forbidden == 0,
         "{what}: other users have access to it (mode {mode:04o}); run `chmod {:04o} {}`",

@@ -6,7 +6,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,8 @@ pub(crate) fn listen(text: &str) -> Result<Listen, String> {
 #[derive(Debug)]
 pub(super) enum Bound {
     Tcp(std::net::TcpListener),
-    Unix(UnixListener, PathBuf),
+    /// With its path, and what the path named when it was bound.
+    Unix(UnixListener, PathBuf, Option<(u64, u64)>),
 }
 
 impl Bound {
@@ -60,7 +61,7 @@ impl Bound {
             Listen::Unix(path) => {
                 let listener = bind_unix(path).with_context(|| format!("--listen unix:{}", path.display()))?;
                 listener.set_nonblocking(true)?;
-                Ok(Self::Unix(listener, path.clone()))
+                Ok(Self::Unix(listener, path.clone(), identity(path)))
             }
         }
     }
@@ -72,7 +73,7 @@ impl Bound {
     pub(super) fn listener(&self) -> anyhow::Result<Listener> {
         Ok(match self {
             Self::Tcp(listener) => Listener::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?),
-            Self::Unix(listener, _) => Listener::Unix(tokio::net::UnixListener::from_std(listener.try_clone()?)?),
+            Self::Unix(listener, ..) => Listener::Unix(tokio::net::UnixListener::from_std(listener.try_clone()?)?),
         })
     }
 
@@ -84,18 +85,25 @@ impl Bound {
         let scheme = if has_tls { "https" } else { "http" };
         Ok(match self {
             Self::Tcp(listener) => format!("{scheme}://{}/", listener.local_addr()?),
-            Self::Unix(_, path) => format!("unix:{}", path.display()),
+            Self::Unix(_, path, _) => format!("unix:{}", path.display()),
         })
     }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            // It may have been removed already.
+        // It may have been removed, and another server may listen there by now.
+        if let Self::Unix(_, path, bound) = self
+            && identity(path) == *bound
+        {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// Device and inode of a file; `None` if there is none.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Binds a socket that only its owner may connect to. A stale one, left by a crash, is replaced.

@@ -91,7 +91,7 @@ fn side(common: &[(&str, &String)], own: &[(&str, &String)], more: More) -> Resu
         }
     }
     match (filter.from_us, filter.to_us) {
-        (Some(from), Some(to)) if from >= to => Err("from: expected a time before that of to".to_owned()),
+        (Some(from), Some(to)) if from >= to => Err("from: expected a time before the end of the range".to_owned()),
         _ => Ok(filter),
     }
 }
@@ -172,7 +172,7 @@ mod tests {
         for (query, more, message) in [
             ("from=yesterday", More::Nothing, "from: expected a time"),
             ("from=1e30", More::Nothing, "from: expected a time"),
-            ("from=2&to=1", More::Nothing, "from: expected a time before"),
+            ("from=2&to=1", More::Nothing, "from: expected a time before the end"),
             ("to=1&to=2", More::Nothing, "to: expected one"),
             ("hots=a", More::Unit, "hots: no such parameter; expected from, to, host"),
             ("strategy=fp&strategy=cfi", More::Unit, "strategy: expected one"),

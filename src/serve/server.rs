@@ -27,7 +27,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 
 /// A browser opens six connections; a query and the [`MAX_WAITING`] before it take up to a minute each.
-const LIMITS: Limits = Limits { connections: 32, pending: 256, time: Duration::from_secs(600) };
+const LIMITS: Limits =
+    Limits { connections: 32, pending: 256, time: Duration::from_secs(600), stall: Duration::from_secs(10) };
 /// The most queries that may wait for their turn.
 const MAX_WAITING: usize = 8;
 /// Answers contain names chosen by others: these headers keep browsers from treating them as anything but data.

@@ -230,8 +230,8 @@ fn one_table_is_served() {
     assert_eq!(serving.answer("facets")["store"]["has_counters"], json!(false));
 }
 
-/// Check that a Unix socket is private to its owner and removed at exit, that a stale one is replaced, that the process
-/// has no capabilities, and that both signals end it successfully.
+/// Check that a Unix socket is private to its owner and removed at exit, but not that of another server which came after it; that
+/// a stale one is replaced, that the process has no capabilities, and that both signals end it successfully.
 #[test]
 fn sockets_are_private_and_ends_are_clean() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -255,6 +255,17 @@ fn sockets_are_private_and_ends_are_clean() {
         assert_eq!(serving.end(signal).code(), Some(0));
         assert!(!socket.exists());
     }
+    let start = || {
+        let mut command = fpprof();
+        Serving::started(command.args(["serve", "--listen", &listen]).arg(dir.path().join("store")))
+    };
+    let mut first = start();
+    std::fs::remove_file(&socket).expect("removed");
+    let mut second = start();
+    assert_eq!(first.end(Signal::SIGTERM).code(), Some(0));
+    assert!(UnixStream::connect(&socket).is_ok(), "the second server's");
+    assert_eq!(second.end(Signal::SIGTERM).code(), Some(0));
+    assert!(!socket.exists());
     let mut nohup = Command::new("nohup");
     nohup.arg(env!("CARGO_BIN_EXE_fpprof")).args(["serve", "--listen", "127.0.0.1:0"]).stdin(Stdio::null());
     let mut serving = Serving::started(nohup.stdout(Stdio::null()).arg(dir.path().join("store")));

@@ -198,6 +198,8 @@ fn bad_files_are_refused() {
         refused(&[TOKEN_FILE], &format!("(mode {mode:04o}); run `chmod {better} {}", files.path("token").display()));
     }
     refused(&[("--token-file", "none")], "No such file");
+    assert!(Command::new("mkfifo").arg(files.path("pipe")).status().expect("mkfifo").success());
+    refused(&[("--token-file", "pipe")], "not a regular file");
     for (mode, better) in [(0o644, "0640"), (0o660, "0640"), (0o602, "0600")] {
         files.write("key", &pem, mode);
         refused(&[CERT, KEY], &format!("(mode {mode:04o}); run `chmod {better} {}", files.path("key").display()));
