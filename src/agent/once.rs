@@ -7,7 +7,7 @@ use super::metrics::Metrics;
 use super::store::Store;
 use crate::live;
 use crate::tables::Table;
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use fpprof_collector::{Error, Outcome, Request, StopFlag, Update};
 use fpprof_recording::model::Sampling;
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ pub(crate) fn record(
         directory.display()
     );
     let config = StoreConfig { path: directory.to_owned(), compact: false, ..StoreConfig::default() };
-    let store = Store::open(&config, &fpprof_collector::host().name)?;
+    let store = Store::open(&config, &fpprof_collector::host().name)
+        .context("no store can be made; choose another directory with -o")?;
     let (sink, feed) = live::pair(None::<File>);
     let mut writer = IntervalWriter::new(Arc::new(Metrics::new()), Arc::default());
     let rate = match request.sampling {

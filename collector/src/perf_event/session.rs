@@ -315,6 +315,8 @@ impl<W: Write> Session<'_, W> {
             after_stop_ns: now.cpu_ns().saturating_sub(at_stop.cpu_ns()),
             max_rss_bytes: now.max_rss_bytes,
             ring_bytes: self.reader.ring_bytes,
+            // There are no BPF programs.
+            bpf_run_ns: Some(0),
             ..OwnCost::default()
         }
     }
