@@ -1,6 +1,5 @@
 //! What can go wrong. Every message says what was wanted, what failed, and what to do.
 
-use crate::sideband::LARGE_RING_BYTES;
 use std::io;
 use std::path::PathBuf;
 
@@ -288,11 +287,13 @@ pub enum Error {
     /// Even the smallest rings exceed what this user may lock.
     #[error(
         "cannot lock {ring_bytes} bytes for each CPU's ring buffer; use fewer bytes of stack or a smaller buffer \
-         (-m), or raise the limit: ulimit -l, or sysctl kernel.perf_event_mlock_kb={}", mlock_kb(*.ring_bytes)
+         (-m), or raise the limit: ulimit -l, or sysctl kernel.perf_event_mlock_kb={mlock_kb}"
     )]
     LockedMemory {
         /// Bytes of the smallest ring that was tried.
         ring_bytes: usize,
+        /// What would be enough, kilobytes per CPU.
+        mlock_kb: usize,
     },
     /// Another system call failed.
     #[error("{what}: {source}")]
@@ -305,12 +306,6 @@ pub enum Error {
     /// The recording could not be started.
     #[error(transparent)]
     Recording(#[from] fpprof_recording::Error),
-}
-
-/// Kilobytes that a user must be allowed to lock for each CPU: for a ring of samples, one of process events, and a page more
-/// for each (`perf_mmap`, kernel/events/core.c).
-fn mlock_kb(ring_bytes: usize) -> usize {
-    ring_bytes.saturating_add(LARGE_RING_BYTES + 8192).div_ceil(1024)
 }
 
 impl Error {

@@ -4,7 +4,7 @@ use super::plan::Plan;
 use crate::error::Error;
 use crate::proc::threads;
 use crate::session::shared;
-use crate::sideband::SidebandSource;
+use crate::sideband::{LARGE_RING_BYTES, SidebandSource};
 use crate::sys::{Count, PerfEvent, PerfRing, Poller, StackEvent};
 use std::collections::BTreeSet;
 use std::io;
@@ -110,7 +110,8 @@ impl Events {
                 }
             }
         }
-        Err(Error::LockedMemory { ring_bytes: last.unwrap_or(0) })
+        let ring_bytes = last.unwrap_or(0);
+        Err(Error::LockedMemory { ring_bytes, mlock_kb: mlock_kb(ring_bytes) })
     }
 
     /// Opens and starts the events of a CPU that has come online, beside earlier ones, which are over.
@@ -212,6 +213,12 @@ fn of_threads(counts: impl Iterator<Item = Count>) -> Option<Count> {
         enabled_ns: sum.enabled_ns.max(count.enabled_ns),
         running_ns: sum.running_ns + count.running_ns,
     })
+}
+
+/// Kilobytes that a user must be allowed to lock for each CPU: for a ring of samples, one of process events, and a page more for
+/// each (`perf_mmap`, `kernel/events/core.c`).
+fn mlock_kb(ring_bytes: usize) -> usize {
+    ring_bytes.saturating_add(LARGE_RING_BYTES + 2 * 4096).div_ceil(1024)
 }
 
 /// Translates the kernel's refusal.
