@@ -110,8 +110,10 @@ impl Note {
                  record again",
             ),
             Self::ProcessesUnreadable(1) => Some(
-                "1 process ended or was unreadable before its mappings were read; its samples are truncated (process_gone)",
+                "1 process ended or was unreadable before its mappings were read; samples of it, if any, are truncated \
+                 (process_gone)",
             ),
+            Self::OccurrencesMissing(1) => Some("1 event did not run the sampling program and is not counted"),
             Self::FilesNotSaved(1) => Some("1 deleted or replaced file could not be saved"),
             Self::StillBlocked(1) => {
                 Some("1 thread was still blocked when the recording ended; its time until then counts")
@@ -189,8 +191,7 @@ fn names_not_recorded(n: u64) -> (Option<u64>, Cow<'static, str>) {
 }
 
 const PROCESSES_NOT_FOLLOWED: &str = "processes were not followed, as the table of processes was full";
-const PROCESSES_UNREADABLE: &str =
-    "processes ended or were unreadable before their mappings were read; samples of these are truncated (process_gone)";
+const PROCESSES_UNREADABLE: &str = "processes ended or were unreadable before their mappings were read; samples of these, if any, are truncated (process_gone)";
 const COUNTER_SHARED: &str = "others use it too; samples of the other time are missing";
 const CPUS_WITHOUT_RING: &str = "CPUs came online during the recording and have no ring buffer: their samples are \
     counted as lost (no_ring); record again";

@@ -73,3 +73,39 @@ fn threads_that_exit_leave_the_process_known() {
         record(&["-p", &pid]);
     }
 }
+
+/// Check that a process whose first thread has ended before the others is recorded, with either collector.
+#[test]
+fn processes_outlive_their_first_thread() {
+    const PROGRAM: &str = "
+#include <pthread.h>
+#include <unistd.h>
+__attribute__((noinline)) void burn(void) { for (;;) __asm__ volatile(\"\"); }
+static void *run(void *none) { burn(); return none; }
+int main(void) {
+	pthread_t thread;
+	alarm(200);
+	pthread_create(&thread, NULL, run, NULL);
+	pthread_exit(NULL);
+}
+";
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, program) = (dir.path().join("outlived.c"), dir.path().join("outlived"));
+    std::fs::write(&source, PROGRAM).expect("written");
+    compile("gcc", &["-O1", "-pthread"], &program, &source);
+    let running = Ended(Command::new(&program).spawn().expect("it runs"));
+    let pid = running.id().to_string();
+    let has_ended = |stat: String| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z"));
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).map(has_ended).expect("a process") {
+        std::thread::yield_now();
+    }
+    let file = dir.path().join("recording");
+    for collector in ["ebpf", "perf-event"] {
+        let options = ["-q", "-F", "499", "--collector", collector, "--duration", "1", "-p", &pid, "-o"];
+        let ran = ran(fpprof().arg("record").args(options).arg(&file));
+        assert_eq!(ran.status, 0, "{collector}: {}", ran.stderr);
+        assert_balance(&report(&file, &[]));
+        let found = stacks_in(&file, "dwarf", &[]);
+        assert!(found.iter().any(|stack| stack.names.iter().any(|name| name == "burn")), "{}", commonest(&found));
+    }
+}

@@ -7,6 +7,8 @@ use perf_event_open_sys::bindings;
 /// What samples contain; see `sys::StackEvent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SampleLayout {
+    /// The period of all samples; `None` if each has its own.
+    pub(super) period: Option<u64>,
     pub(super) has_chain: bool,
     /// The requested registers, in perf's numbering; see `sys::perf_stacks`.
     pub(super) regs: u64,
@@ -53,7 +55,10 @@ pub(super) fn decode(record: &[u8], layout: SampleLayout, sample: &mut Sample) -
     sample.cpu = fields.u32()?;
     fields.u32()?;
     sample.event = 0;
-    sample.weight = fields.u64()?;
+    sample.weight = match layout.period {
+        Some(period) => period,
+        None => fields.u64()?,
+    };
     let mode = u32::from(misc) & bindings::PERF_RECORD_MISC_CPUMODE_MASK;
     sample.in_kernel = mode == bindings::PERF_RECORD_MISC_KERNEL;
     sample.user_fp.clear();

@@ -62,7 +62,11 @@ impl Events {
                 }
                 for tid in new {
                     match &mut events {
-                        None => events = Some(Self::open_thread(plan, tid)?),
+                        // It has ended meanwhile, or, as the first thread of a process, before the others.
+                        None => match Self::open_thread(plan, tid) {
+                            Err(Error::NoSuchProcess(_)) => {}
+                            opened => events = Some(opened?),
+                        },
                         Some(events) => events.add(plan, tid)?,
                     }
                 }
@@ -218,7 +222,7 @@ fn of_threads(counts: impl Iterator<Item = Count>) -> Option<Count> {
 /// Kilobytes that a user must be allowed to lock for each CPU: for a ring of samples, one of process events, and a page more for
 /// each (`perf_mmap`, `kernel/events/core.c`).
 fn mlock_kb(ring_bytes: usize) -> usize {
-    ring_bytes.saturating_add(LARGE_RING_BYTES + 2 * 4096).div_ceil(1024)
+    ring_bytes.saturating_add(LARGE_RING_BYTES + 2 * rustix::param::page_size()).div_ceil(1024)
 }
 
 /// Translates the kernel's refusal.

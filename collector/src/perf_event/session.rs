@@ -18,7 +18,7 @@ use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user
 use crate::vdso;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{
-    CaptureMode, Collector, CpuCounters, End, EndReason, Meta, NotCounted, OwnCost, Sideband, Uncounted,
+    CaptureMode, Collector, CpuCounters, End, EndReason, Meta, NotCounted, OwnCost, Sampling, Sideband, Uncounted,
 };
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -105,6 +105,10 @@ fn description(request: &Request, plan: &Plan, running: &Running) -> Meta {
 fn options(request: &Request, plan: &Plan) -> Options {
     let max_frames = read_number("/proc/sys/kernel/perf_event_max_stack");
     let layout = SampleLayout {
+        period: match request.sampling {
+            Sampling::Period(period) => Some(period),
+            Sampling::FrequencyHz(_) => None,
+        },
         has_chain: plan.event.kernel_stacks || request.mode.has_frame_pointers(),
         regs: user_registers(request.mode),
         has_stack: request.mode != CaptureMode::Fp,

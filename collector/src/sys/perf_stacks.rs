@@ -25,14 +25,13 @@ pub(crate) struct StackEvent {
     pub(crate) counts_lost: bool,
 }
 
-/// What a sample contains, in the order of the bits of `enum perf_event_sample_format` except for the first; see
+/// What each sample contains, in the order of the bits of `enum perf_event_sample_format` except for the first; see
 /// `perf_event::decode`.
 const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_IDENTIFIER
     | bindings::PERF_SAMPLE_IP
     | bindings::PERF_SAMPLE_TID
     | bindings::PERF_SAMPLE_TIME
-    | bindings::PERF_SAMPLE_CPU
-    | bindings::PERF_SAMPLE_PERIOD) as u64;
+    | bindings::PERF_SAMPLE_CPU) as u64;
 
 /// The registers in samples of this mode, as perf's bits: all that a recording has; in mode `fp` those that it keeps.
 pub(crate) fn user_registers(mode: CaptureMode) -> u64 {
@@ -55,6 +54,10 @@ impl PerfEvent {
             | CaptureMode::Cfi { stack_bytes, .. } => Some(stack_bytes),
         };
         attr.sample_type = SAMPLE_TYPE;
+        // With a fixed period the kernel would sample every software event (`perf_swevent_event`, kernel/events/core.c).
+        if matches!(spec.sampling, Sampling::FrequencyHz(_)) {
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_PERIOD);
+        }
         if takes_chain || spec.kernel_stacks {
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CALLCHAIN);
             attr.set_exclude_callchain_user(u64::from(!takes_chain));

@@ -24,8 +24,14 @@ fn record(chain: &[u64], fp: u64, stack: &[u64], copied: u64) -> Vec<u8> {
 
 /// ax to ip, and r8 to r15.
 const REGS: u64 = 0x00ff_01ff;
-const BOTH: SampleLayout =
-    SampleLayout { has_chain: true, regs: REGS, has_stack: true, max_frames: 127, return_address_mask: u64::MAX };
+const BOTH: SampleLayout = SampleLayout {
+    period: None,
+    has_chain: true,
+    regs: REGS,
+    has_stack: true,
+    max_frames: 127,
+    return_address_mask: u64::MAX,
+};
 const USER: u64 = bindings::PERF_CONTEXT_USER;
 const KERNEL: u64 = bindings::PERF_CONTEXT_KERNEL;
 
@@ -52,6 +58,17 @@ fn all_parts() {
     let frame = |address, frame_address| FpFrame { address, frame_address };
     assert_eq!(sample.user_fp, [frame(0x1111, 0), frame(0xaaaa, SP + 0x10), frame(0xbbbb, SP + 0x20)]);
     assert_eq!((sample.fp_end, sample.stack.len()), (FpEnd::Zero, 48));
+}
+
+/// Check that samples without a period have that of the event.
+#[test]
+fn fixed_periods_are_not_in_samples() {
+    let mut bytes = record(&[USER, 0x1111], SP, &[1, 2], 16);
+    // After header, identifier, instruction pointer, thread, time and CPU.
+    bytes.drain(48..56);
+    let mut sample = Sample::default();
+    decode(&bytes, SampleLayout { period: Some(7), ..BOTH }, &mut sample).expect("a sample");
+    assert_eq!((sample.weight, sample.user_fp.len(), sample.stack.len()), (7, 1, 16));
 }
 
 /// Check that the requested registers come out without a stack, as with frame pointers on aarch64.
