@@ -324,7 +324,8 @@ impl Pending {
             Older::Replaced => refuse_to_replace(&place)?,
             Older::SetAside => drop(place_of_older(&place)?),
         }
-        let beside = place.beside(&format!(".{}.part", std::process::id()))?;
+        // Process ids are few in a container, and one that was killed may have left its file.
+        let beside = place.beside(&format!(".{}-{:08x}.part", std::process::id(), fastrand::u32(..)))?;
         let file = beside.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         Ok((file, Self { place, beside: Some(beside), older }))
@@ -336,12 +337,19 @@ impl Pending {
     /// If it cannot be renamed.
     pub(crate) fn commit(mut self) -> anyhow::Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
-        if self.older == Older::SetAside
-            && let Some(old) = place_of_older(&self.place)?
-        {
-            set_aside(&self.place, &old)?;
+        let older = if self.older == Older::SetAside { place_of_older(&self.place)? } else { None };
+        if let Some(old) = &older {
+            set_aside(&self.place, old)?;
         }
-        beside.rename(&self.place).with_context(|| format!("cannot write {}", self.place.path().display()))?;
+        let renamed =
+            beside.rename(&self.place).with_context(|| format!("cannot write {}", self.place.path().display()));
+        if renamed.is_err()
+            && let Some(old) = &older
+        {
+            // If this fails, too, it is at FILE.old.
+            let _ = old.rename(&self.place);
+        }
+        renamed?;
         self.beside = None;
         Ok(())
     }

@@ -2,13 +2,18 @@
 
 use crate::exit::{DONE, Usage};
 use crate::output::{Older, Whole, print_message};
-use crate::worker::{Files, open_input, standard_input};
+use crate::worker::{Files, PATIENCE, client, open_input, standard_input};
 use anyhow::{Context as _, ensure};
 use fpprof_analysis::import::{self, ImportError, Imported};
+use fpprof_collector::StopFlag;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Convert perf.data to a recording
 ///
@@ -56,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     );
     let (file, whole) = Whole::create(&args.output, Older::SetAside)?;
     let imported = if args.file == Path::new("-") {
-        import::perf_pipe(standard_input()?, file)
+        import::perf_pipe(BufReader::new(Stdin::new()?), file)
     } else if is_file_mode(&args.file)? {
         import::perf_data(BufReader::new(open(&args.file)?), file)
     } else {
@@ -71,6 +76,53 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     print_imported(&imported);
     print_message(&format!("recorded  {}", args.output.display()));
     Ok(DONE)
+}
+
+/// Standard input. The signal that ends the program on the other side of a pipe comes here, too: what that program still writes is
+/// read.
+struct Stdin {
+    file: File,
+    /// For a pipe, unless another process waits for this one and has the signals.
+    stop: Option<&'static StopFlag>,
+    /// When reading ends, once there was a signal.
+    ends: Option<Instant>,
+}
+
+impl Stdin {
+    fn new() -> anyhow::Result<Self> {
+        let file = standard_input()?;
+        let is_file = file.metadata().context("standard input")?.is_file();
+        let has_no_signals = is_file || client().is_some();
+        let stop = if has_no_signals { None } else { Some(StopFlag::on_signals().context("watching for signals")?) };
+        Ok(Self { file, stop, ends: None })
+    }
+}
+
+impl Read for Stdin {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(stop) = self.stop else { return self.file.read(bytes) };
+        loop {
+            if self.ends.is_none() && stop.signal().is_some() {
+                self.ends = Some(Instant::now() + PATIENCE);
+            }
+            let left = self.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(0);
+            }
+            let timeout = left.and_then(|left| PollTimeout::try_from(left).ok()).unwrap_or(PollTimeout::NONE);
+            let mut fds = [self.file.as_fd(), stop.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            // The flag stays readable once it is set.
+            let watched = if left.is_some() { &mut fds[..1] } else { &mut fds[..] };
+            match poll(watched, timeout) {
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+            if fds[0].any() == Some(true) {
+                return self.file.read(bytes);
+            }
+        }
+    }
 }
 
 pub(super) fn open(path: &Path) -> anyhow::Result<File> {

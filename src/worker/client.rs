@@ -4,8 +4,8 @@ use super::message::{Reply, Request, receive, send};
 use crate::output::Older;
 use fpprof_analysis::modules::{Inode, Missing, Opened};
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -120,9 +120,9 @@ pub(crate) fn open_input(path: &Path) -> anyhow::Result<File> {
 ///
 /// # Errors
 /// If the broker refuses it.
-pub(crate) fn standard_input() -> anyhow::Result<Box<dyn Read>> {
-    Ok(match client() {
-        Some(_) => Box::new(open_input(Path::new("-"))?),
-        None => Box::new(io::stdin()),
-    })
+pub(crate) fn standard_input() -> anyhow::Result<File> {
+    match client() {
+        Some(_) => open_input(Path::new("-")),
+        None => Ok(io::stdin().as_fd().try_clone_to_owned()?.into()),
+    }
 }

@@ -58,6 +58,10 @@ pub(crate) fn start(
     let mut command = Command::new("/proc/self/exe");
     command.arg0("fpprof").args(arguments).env(WORKER, "1").stdin(Stdio::from(theirs));
     set_up(&mut command);
-    let child = command.spawn().context("cannot start a process without privileges")?;
+    let child = command.spawn().map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        let why = if is_missing { ": /proc is not mounted (mount -t proc proc /proc)" } else { "" };
+        anyhow::Error::new(error).context(format!("cannot start a process without privileges{why}"))
+    })?;
     Ok((child, ours))
 }

@@ -9,9 +9,17 @@ use crate::exit::FAILED;
 use crate::output::print_message;
 use anyhow::Context as _;
 use fpprof_analysis::signal_name;
+use fpprof_collector::StopFlag;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::fs::FileType;
-use rustix::process::{Resource, Signal};
-use std::os::unix::process::ExitStatusExt as _;
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, pidfd_open, pidfd_send_signal};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
 
 /// Runs `work`, in a process without privileges if this one has some.
 ///
@@ -39,7 +47,15 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
     if !is_privileged() {
         return work();
     }
-    let (mut worker, socket) = start(std::env::args_os().skip(1), |_| ())?;
+    let stop = StopFlag::on_signals().context("watching for signals")?;
+    // The program on the other side of a pipe gets the terminal's signals, too: what it still writes is read.
+    let patience = if files.inputs.iter().any(|input| input == Path::new("-")) { PATIENCE } else { Duration::ZERO };
+    let (mut worker, socket) = start(std::env::args_os().skip(1), |command| {
+        if !patience.is_zero() {
+            command.process_group(0);
+        }
+    })?;
+    pass_on_signals(stop, &worker, patience).context("watching for signals")?;
     let served = serve(&socket, files, &mut || None);
     // A worker that still waits for an answer sees the end of the connection.
     drop(socket);
@@ -49,10 +65,34 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
         (Some(code), _) => Ok(u8::try_from(code).unwrap_or(FAILED)),
         (None, signal) => {
             let signal = signal.unwrap_or_default();
-            print_message(&format!("fpprof: the process that parses files {}", end_in_words(signal)));
+            // Whoever sent it to us knows.
+            if stop.signal() != Some(signal) {
+                print_message(&format!("fpprof: the process that parses files {}", end_in_words(signal)));
+            }
             Ok(u8::try_from(signal).ok().and_then(|signal| signal.checked_add(128)).unwrap_or(FAILED))
         }
     }
+}
+
+/// How long the input of a pipe has to come to its end after a signal.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Passes the signal that is to end this process on to its worker, if that has not ended by itself after `patience`. What is not
+/// complete is removed after its end.
+fn pass_on_signals(stop: &'static StopFlag, worker: &Child, patience: Duration) -> io::Result<()> {
+    let worker = pidfd_open(Pid::from_child(worker), PidfdFlags::empty())?;
+    std::thread::Builder::new().name("fpprof-signals".to_owned()).spawn(move || {
+        let mut fds = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        // The thread ends with the process. If polling fails, the worker is not told.
+        while poll(&mut fds, PollTimeout::NONE).is_err_and(|error| error == Errno::EINTR) {}
+        let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
+        let has_ended = poll(&mut [PollFd::new(worker.as_fd(), PollFlags::POLLIN)], timeout).is_ok_and(|n| n > 0);
+        if let Some(signal) = stop.signal().filter(|_| !has_ended).and_then(Signal::from_named_raw) {
+            // It may have ended, and got the signal from the terminal itself.
+            let _ = pidfd_send_signal(&worker, signal);
+        }
+    })?;
+    Ok(())
 }
 
 /// Why a process was killed by this signal, in words. A worker that runs out of memory aborts.

@@ -3,8 +3,12 @@
 use crate::support::stacks::{Stack, commonest, stacks};
 use crate::support::{Ran, compile, fpprof, ran, report, until_enough};
 use fpprof_workloads::{Program, build, programs};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn program(name: &str) -> &'static Program {
     programs().iter().find(|program| program.name == name).unwrap_or_else(|| panic!("no program {name}"))
@@ -79,6 +83,57 @@ fn failed_imports_change_nothing() {
     let again = ran(fpprof().args(["import", "perf.data", "-o"]).arg(&recording).current_dir(dir.path()));
     assert_eq!(again.status, 0, "{}", again.stderr);
     assert!(std::fs::read(dir.path().join("recording.old")).unwrap() == before);
+}
+
+/// Whether a process handles SIGINT.
+fn catches_sigint(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+    u64::from_str_radix(caught.trim(), 16).expect("hexadecimal") & 1 << 1 != 0
+}
+
+/// Check that a signal which also ends the program on the other side of a pipe does not end an import before it has all that this
+/// program writes.
+#[test]
+fn interrupted_imports_are_completed() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(program("leaf_with_frame"), dir.path()).unwrap();
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "-g", "-o", "-", "--"]).arg(built).arg("1");
+    let data = perf.env("HOME", dir.path()).output().expect("perf is needed").stdout;
+    let whole = dir.path().join("whole");
+    std::fs::write(&whole, &data).unwrap();
+    let recording = dir.path().join("recording");
+    let n_samples = |ran: Ran| {
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(!ran.stderr.contains("damaged"), "{}", ran.stderr);
+        report(&recording, &[])["recorded"].as_u64().unwrap()
+    };
+    let expected = n_samples(ran(fpprof().arg("import").arg(&whole).arg("-o").arg(&recording)));
+    let mut import = fpprof();
+    import
+        .args(["import", "-", "-o"])
+        .arg(&recording)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut import = import.spawn().unwrap();
+    let mut stdin = import.stdin.take().unwrap();
+    let (first, rest) = data.split_at(data.len() / 2);
+    stdin.write_all(first).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !catches_sigint(import.id()) {
+        assert!(Instant::now() < until && import.try_wait().unwrap().is_none(), "it does not read");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill(Pid::from_raw(import.id().cast_signed()), Signal::SIGINT).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    stdin.write_all(rest).unwrap();
+    drop(stdin);
+    let output = import.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let ran = Ran { status: output.status.code().unwrap_or(-1), stdout: String::new(), stderr };
+    assert_eq!(n_samples(ran), expected);
 }
 
 /// Check that files without `.eh_frame_hdr`, from other linkers, static ones, with musl, and with rows in
