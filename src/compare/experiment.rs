@@ -71,7 +71,10 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan, stop: &StopFlag) -> anyhow::R
         };
         note.into_iter().for_each(|note| note_once(note, &mut notes));
     }
-    anyhow::ensure!(runs.iter().any(|runs| !runs.is_empty()), "all runs failed; see {}", config.dir.display());
+    if runs.iter().all(Vec::is_empty) {
+        let why = if stop.signal().is_some() { "it was interrupted before a run had ended" } else { "all runs failed" };
+        anyhow::bail!("{why}; see {}", config.dir.display());
+    }
     let rows: Vec<ExperimentRow> = modes.iter().zip(runs).map(|(&mode, runs)| row(mode, runs)).collect();
     let mut experiment = Experiment {
         schema: SCHEMA,

@@ -3,9 +3,10 @@
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open};
 use std::fs;
 use std::os::fd::BorrowedFd;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -34,8 +35,8 @@ impl Watched {
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Runs `command` to its end and measures it; when `stop` becomes readable, the command gets SIGTERM, and SIGKILL if it goes on for
-/// [`PATIENCE`].
+/// Runs `command` to its end and measures it; when `stop` becomes readable, the command and what it has started, as a process
+/// group, get SIGTERM, and SIGKILL if the command goes on for [`PATIENCE`].
 ///
 /// The CPU time is read before the process is reaped: `/proc/PID/stat` then has its own time without its children's,
 /// which `wait4` would include.
@@ -44,6 +45,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// If the command cannot be started or its figures cannot be read.
 pub(crate) fn run(command: &mut Command, stop: Option<BorrowedFd<'_>>) -> anyhow::Result<Watched> {
     let program = command.get_program().to_string_lossy().into_owned();
+    if stop.is_some() {
+        command.process_group(0);
+    }
     let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
     // It has executed the program.
     let start = Instant::now();
@@ -68,11 +72,12 @@ fn await_end(child: &Child, stop: Option<BorrowedFd<'_>>) -> anyhow::Result<()> 
         let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
         while matches!(poll(&mut fds, None), Err(Errno::INTR)) {}
         if fds.iter().skip(1).any(|fd| !fd.revents().is_empty()) {
-            // These fail if it has just ended.
-            let _ = pidfd_send_signal(&process, Signal::TERM);
+            // Its number is not used again before it is reaped. These fail if all of the group have ended.
+            let group = Pid::from_child(child);
+            let _ = kill_process_group(group, Signal::TERM);
             let mut fds = [PollFd::new(&process, PollFlags::IN)];
             if !matches!(poll(&mut fds, Some(&PATIENCE)), Ok(1)) {
-                let _ = pidfd_send_signal(&process, Signal::KILL);
+                let _ = kill_process_group(group, Signal::KILL);
             }
         }
     }
@@ -137,6 +142,36 @@ mod tests {
         drop(end);
         let stopped = run(Command::new("sleep").arg("1000"), Some(stop.as_fd())).unwrap();
         assert_eq!(stopped.status.signal(), Some(15), "{stopped:?}");
+    }
+
+    /// Check that what a command has started is ended with it.
+    #[test]
+    fn what_a_command_started_is_stopped() {
+        let seconds = format!("1000.{}", std::process::id());
+        let command_line = format!("sleep\0{seconds}\0");
+        // A process that has ended and is not reaped has no command line.
+        let runs = || {
+            let processes = fs::read_dir("/proc").unwrap().flatten();
+            processes
+                .filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok())
+                .any(|line| line == command_line)
+        };
+        let wait_until = |is_so: bool| {
+            let until = Instant::now() + Duration::from_secs(60);
+            while runs() != is_so {
+                assert!(Instant::now() < until, "runs: {}", !is_so);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        let (stop, end) = std::io::pipe().unwrap();
+        std::thread::scope(|scope| {
+            let script = format!("sleep {seconds} & wait");
+            let running = scope.spawn(move || run(Command::new("sh").args(["-c", &script]), Some(stop.as_fd())));
+            wait_until(true);
+            drop(end);
+            assert_eq!(running.join().unwrap().unwrap().status.signal(), Some(15));
+        });
+        wait_until(false);
     }
 
     /// Check that a busy child's CPU time is counted, and that of its own children is not.
