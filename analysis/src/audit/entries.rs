@@ -27,22 +27,26 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Adds the functions of another section that share no code with the known ones; returns the bytes of their code.
-    pub(super) fn add_uncovered(&mut self, mut other: Self) -> u64 {
-        let known: Vec<(u64, u64)> =
-            self.records.iter().map(|record| (record.start, record.start.saturating_add(record.len))).collect();
-        let is_uncovered = |start: u64, end: u64| {
-            let at = known.partition_point(|&(_, known_end)| known_end <= start);
-            known.get(at).is_none_or(|&(known_start, _)| end <= known_start)
-        };
-        other.records.retain(|record| is_uncovered(record.start, record.start.saturating_add(record.len)));
-        other.ranges.retain(|range| is_uncovered(range.start, range.end));
-        self.remarks.append(&mut other.remarks);
-        let added = other.records.iter().fold(0, |sum: u64, record| sum.saturating_add(record.len));
+    /// Adds the functions of `.debug_frame` that share no code with those of `.eh_frame`; returns the bytes of their code.
+    pub(super) fn add_debug_frame(
+        &mut self,
+        sections: &Sections<'_>,
+        bytes: Bytes<'_>,
+        spec: &Spec,
+        keep_ranges: bool,
+    ) -> u64 {
+        let mut section = gimli::DebugFrame::new(bytes.bytes, LittleEndian);
+        section.set_address_size(spec.word_bytes);
+        section.set_vendor(vendor(sections.machine));
+        let mut reading = Reading::new(&section, bases(sections, bytes), sections, spec, true, keep_ranges);
+        reading.known = &self.records;
+        let mut more = reading.run();
+        let added = more.records.iter().fold(0, |sum: u64, record| sum.saturating_add(record.len));
+        self.remarks.append(&mut more.remarks);
         if added > 0 {
-            self.records.append(&mut other.records);
+            self.records.append(&mut more.records);
             self.records.sort_unstable_by_key(|record| record.start);
-            self.ranges.append(&mut other.ranges);
+            self.ranges.append(&mut more.ranges);
             self.ranges.sort_unstable_by_key(|range| range.start);
         }
         added
@@ -55,14 +59,6 @@ pub(super) fn eh_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, k
     section.set_address_size(spec.word_bytes);
     section.set_vendor(vendor(sections.machine));
     Reading::new(&section, bases(sections, bytes), sections, spec, false, keep_ranges).run()
-}
-
-/// Reads the FDEs of `.debug_frame`.
-pub(super) fn debug_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, keep_ranges: bool) -> Found {
-    let mut section = gimli::DebugFrame::new(bytes.bytes, LittleEndian);
-    section.set_address_size(spec.word_bytes);
-    section.set_vendor(vendor(sections.machine));
-    Reading::new(&section, bases(sections, bytes), sections, spec, true, keep_ranges).run()
 }
 
 fn vendor(machine: Machine) -> Vendor {
@@ -101,6 +97,8 @@ struct Reading<'s, 'a, S> {
     spec: &'s Spec,
     is_debug_frame: bool,
     keep_ranges: bool,
+    /// Functions whose code is left out, ascending and disjoint.
+    known: &'s [FunctionRecord],
     cies: FxHashMap<usize, Option<Cie<'a>>>,
     n_bad: u64,
     n_overlaps: u64,
@@ -118,7 +116,8 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
     ) -> Self {
         let (code, machine) = (&sections.code, sections.machine);
         let (cies, found) = (FxHashMap::default(), Found::default());
-        Self { section, bases, code, machine, spec, is_debug_frame, keep_ranges, cies, n_bad: 0, n_overlaps: 0, found }
+        let (n_bad, n_overlaps, known) = (0, 0, &[][..]);
+        Self { section, bases, code, machine, spec, is_debug_frame, keep_ranges, known, cies, n_bad, n_overlaps, found }
     }
 
     fn run(mut self) -> Found {
@@ -203,13 +202,15 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         partial.parse(|_, _, _| Ok(cie.clone())).ok()
     }
 
-    /// The FDE, if it covers code of the file. For discarded code the linker leaves FDEs without bytes, or with address
+    /// The FDE, if it covers code of the file that is not known. For discarded code the linker leaves FDEs without bytes, or with address
     /// 0.
     fn covered(&self, offset: usize, fde: &FrameDescriptionEntry<Reader<'a>>) -> Option<Entry> {
         let (start, end) = (fde.initial_address(), fde.end_address());
         let section = self.section_of(start)?;
         let end = end.min(section.svma.end);
-        (start < end).then_some(Entry { start, end, offset })
+        let at = self.known.partition_point(|known| known.start.saturating_add(known.len) <= start);
+        let is_known = self.known.get(at).is_some_and(|known| known.start < end);
+        (start < end && !is_known).then_some(Entry { start, end, offset })
     }
 
     fn section_of(&self, svma: u64) -> Option<&'s CodeSection> {

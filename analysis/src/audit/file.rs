@@ -87,13 +87,16 @@ pub fn examine<R: Read + Seek>(file: R, options: AuditOptions) -> Result<FileAud
 fn rows(sections: &Sections<'_>, options: AuditOptions) -> (Source, Found) {
     let spec = spec(sections.machine);
     let keep_ranges = options.ranges || options.disassemble && sections.machine == Machine::X86_64;
-    let eh_frame = sections.eh_frame.map(|bytes| entries::eh_frame(sections, bytes, spec, keep_ranges));
-    // Go's has no rules for the frame pointer, though its code keeps one.
-    let debug_frame = sections.debug_frame.filter(|_| !sections.go);
-    let debug_frame = debug_frame.map(|bytes| entries::debug_frame(sections, bytes, spec, keep_ranges));
-    let mut found = eh_frame.unwrap_or_default();
+    let mut found = match sections.eh_frame {
+        Some(bytes) => entries::eh_frame(sections, bytes, spec, keep_ranges),
+        None => Found::default(),
+    };
     let has_eh_frame = !found.records.is_empty();
-    let added = found.add_uncovered(debug_frame.unwrap_or_default());
+    // Go's has no rules for the frame pointer, though its code keeps one.
+    let added = match sections.debug_frame.filter(|_| !sections.go) {
+        Some(bytes) => found.add_debug_frame(sections, bytes, spec, keep_ranges),
+        None => 0,
+    };
     match (has_eh_frame, added) {
         (true, 0) => (Source::EhFrame, found),
         (true, added) => {
