@@ -3,7 +3,7 @@
 use crate::exit::{DONE, FAILED};
 use crate::output::print_message;
 use crate::recordings::{Source, print_warnings};
-use crate::serve::{self, AccessArgs, Listen, listen};
+use crate::serve::{self, AccessArgs, Listen, Pipes, listen};
 use crate::worker::{self, is_privileged};
 use anyhow::{Context as _, bail, ensure};
 use fpprof_analysis::profile::{Grouping, Profiles};
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             Ok(DONE)
         });
     }
-    let access = args.access.read(&args.listen)?;
+    let access = args.access.read(&args.listen, Pipes::Allowed)?;
     if !path.exists() {
         bail!(
             "{}: not found; pass a recording, or the directory of a store, which `fpprof agent` and `fpprof record --live` write",

@@ -48,7 +48,7 @@ impl AccessArgs {
     ///
     /// # Errors
     /// If one cannot be used, or is missing for an address that other machines can reach; the message says what to do.
-    pub(crate) fn read(&self, listen: &Listen) -> anyhow::Result<Access> {
+    pub(crate) fn read(&self, listen: &Listen, pipes: Pipes) -> anyhow::Result<Access> {
         let Self { token_file, tls_cert, tls_key } = self;
         if let Listen::Tcp(address) = listen
             && !address.ip().is_loopback()
@@ -66,20 +66,27 @@ impl AccessArgs {
                 .into());
             }
         }
-        let token = token_file.as_deref().map(token).transpose()?;
-        let tls = tls_cert.as_deref().zip(tls_key.as_deref()).map(|(cert, key)| tls(cert, key)).transpose()?;
+        let token = token_file.as_deref().map(|file| token(file, pipes)).transpose()?;
+        let tls = tls_cert.as_deref().zip(tls_key.as_deref()).map(|(cert, key)| tls(cert, key, pipes)).transpose()?;
         Ok(Access { tls, token })
     }
 }
 
+/// Whether a file may be a pipe, as `--token-file <(pass serve)` gives one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pipes {
+    Allowed,
+    /// Once connections are served, all of them would wait for who writes to it.
+    Refused,
+}
+
 /// Reads a file of at most `max` bytes, if no permission bit of `forbidden` is set.
-fn read(what: &str, path: &Path, forbidden: u32, max: u64) -> anyhow::Result<Vec<u8>> {
-    // A pipe would be waited for, by all that is served if the files are read again.
-    let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
-    let file = file.with_context(|| what.to_owned())?;
+fn read(what: &str, path: &Path, pipes: Pipes, forbidden: u32, max: u64) -> anyhow::Result<Vec<u8>> {
+    let flags = if pipes == Pipes::Refused { nix::libc::O_NONBLOCK } else { 0 };
+    let file = File::options().read(true).custom_flags(flags).open(path).with_context(|| what.to_owned())?;
     // Of the opened file: what the path names may change meanwhile.
     let metadata = file.metadata().with_context(|| what.to_owned())?;
-    ensure!(metadata.is_file(), "{what}: it is not a regular file");
+    ensure!(metadata.is_file() || pipes == Pipes::Allowed, "{what}: a pipe cannot be read again");
     let mode = metadata.permissions().mode() & 0o777;
     ensure!(
         mode & forbidden == 0,
@@ -95,9 +102,9 @@ fn read(what: &str, path: &Path, forbidden: u32, max: u64) -> anyhow::Result<Vec
 
 /// Reads a token. It is the whole file but for a line break: of a file of another kind, such as a key, the first line is
 /// no secret.
-fn token(path: &Path) -> anyhow::Result<Token> {
+fn token(path: &Path, pipes: Pipes) -> anyhow::Result<Token> {
     let what = format!("--token-file {}", path.display());
-    let bytes = read(&what, path, 0o077, MAX_TOKEN)?;
+    let bytes = read(&what, path, pipes, 0o077, MAX_TOKEN)?;
     let token = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     ensure!(!token.is_empty(), "{what}: it is empty; write a token into it: {MAKE}");
     let text = str::from_utf8(token).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -112,14 +119,14 @@ fn token(path: &Path) -> anyhow::Result<Token> {
 }
 
 /// TLS 1.2 and 1.3 with this certificate.
-fn tls(cert: &Path, key: &Path) -> anyhow::Result<TlsAcceptor> {
+fn tls(cert: &Path, key: &Path, pipes: Pipes) -> anyhow::Result<TlsAcceptor> {
     let (of_cert, of_key) = (format!("--tls-cert {}", cert.display()), format!("--tls-key {}", key.display()));
-    let pem = read(&of_cert, cert, 0, MAX_PEM)?;
+    let pem = read(&of_cert, cert, pipes, 0, MAX_PEM)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.with_context(|| of_cert.clone())?;
     ensure!(!chain.is_empty(), "{of_cert}: no certificate in it; it begins with a line -----BEGIN CERTIFICATE-----");
     // A group may read it, as Debian's `ssl-cert`.
-    let pem = read(&of_key, key, 0o027, MAX_PEM)?;
+    let pem = read(&of_key, key, pipes, 0o027, MAX_PEM)?;
     let key = PrivateKeyDer::from_pem_slice(&pem);
     let key = key.with_context(|| format!("{of_key}: no private key in it; give it as PEM without a passphrase"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());

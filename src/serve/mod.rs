@@ -15,7 +15,7 @@ mod files;
 mod parameters;
 mod server;
 
-pub(crate) use access::AccessArgs;
+pub(crate) use access::{AccessArgs, Pipes};
 pub(crate) use address::{Listen, listen};
 pub(crate) use answers::profile;
 pub(crate) use files::Files;

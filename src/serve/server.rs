@@ -1,6 +1,6 @@
 //! The HTTP server: checks requests, and answers one query at a time.
 
-use super::access::AccessArgs;
+use super::access::{AccessArgs, Pipes};
 use super::address::{Bound, Listen};
 use super::answers::{Failure, answer};
 use super::files::Files;
@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 /// A browser opens six connections; a query and the [`MAX_WAITING`] before it take up to a minute each.
 const LIMITS: Limits =
-    Limits { connections: 32, pending: 256, time: Duration::from_secs(600), stall: Duration::from_secs(10) };
+    Limits { connections: 32, pending: 256, time: Duration::from_secs(600), stall: Duration::from_secs(30) };
 /// The most queries that may wait for their turn.
 const MAX_WAITING: usize = 8;
 /// Answers contain names chosen by others: these headers keep browsers from treating them as anything but data.
@@ -106,7 +106,7 @@ pub(crate) fn run(files: Files, listen: &Listen, args: &AccessArgs, access: Acce
 
 /// Replaces what clients need by what the files say now. If one cannot be used, all stay as they were.
 fn read_again(listen: &Listen, args: &AccessArgs, current: &CurrentAccess) {
-    match args.read(listen) {
+    match args.read(listen, Pipes::Refused) {
         Ok(access) => {
             current.set(access);
             print_message("fpprof: read the token and the certificate again");
