@@ -68,17 +68,8 @@ pub(super) struct Metrics {
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// What becomes of samples that are to be sent.
-const PUSH_OUTCOMES: [&str; 9] = [
-    "accepted",
-    "partly_refused",
-    "refused",
-    "unreadable",
-    "too_many",
-    "no_room",
-    "not_written",
-    "expired",
-    "left_behind",
-];
+const PUSH_OUTCOMES: [&str; 8] =
+    ["accepted", "partly_refused", "refused", "unreadable", "too_many", "no_room", "not_written", "expired"];
 /// Why recorded samples are not stored.
 const DISCARD_CAUSES: [&str; 5] = ["no_room", "unknown", "damaged", NOT_WRITTEN, "not_unwound"];
 /// Of samples: the store could not be written.

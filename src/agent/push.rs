@@ -365,7 +365,7 @@ impl Pushing {
         }
     }
 
-    /// Sends as much as possible until then, unless a request fails.
+    /// Sends as much as possible until then, unless the receiver fails.
     fn last(&mut self, ends: Instant) {
         while self.to.as_ref().is_some_and(|to| to.pause.is_over() && to.collector.has_work()) {
             let left = ends.saturating_duration_since(Instant::now());
@@ -375,11 +375,11 @@ impl Pushing {
         }
     }
 
-    /// Sends the oldest request; returns whether it waits no more.
+    /// Sends the oldest request; returns whether another one may be sent at once.
     fn send_one(&mut self, timeout: Duration) -> bool {
         let Some(to) = &mut self.to else { return false };
         let Some((mut entry, body)) = to.collector.spool.take(to.collector.protocol) else { return false };
-        let mut is_settled = true;
+        let mut goes_on = true;
         let answer = body.and_then(|body| Ok(to.collector.send(to.collector.message(&body)?, timeout)));
         match answer {
             Ok(Answer::Accepted) => to.answered(&entry, "accepted", None, &self.metrics),
@@ -391,7 +391,7 @@ impl Pushing {
                 entry.failed += 1;
                 entry.unclear += u32::from(unclear);
                 if entry.unclear < MAX_UNCLEAR {
-                    is_settled = false;
+                    goes_on = false;
                     to.collector.spool.give_back(entry);
                     self.metrics.add_push_retry(status.map(|status| status.as_u16()));
                 } else {
@@ -411,15 +411,15 @@ impl Pushing {
                     let path = to.collector.spool.path(&entry);
                     print_message(&format!("fpprof: {}: {error}; it is read again later", path.display()));
                 }
-                // This says nothing of the receiver, nor of the other requests.
-                to.not_before = Instant::now() + MIN_PAUSE;
+                // This says nothing of the receiver, nor of the other requests, if there are any.
+                goes_on = !entry.lets_others_pass();
+                to.not_before = Instant::now() + if goes_on { MIN_PAUSE } else { MAX_PAUSE };
                 entry.let_others_pass();
-                is_settled = false;
                 to.collector.spool.give_back(entry);
             }
         }
         self.show();
-        is_settled
+        goes_on
     }
 
     fn show(&self) {

@@ -87,15 +87,15 @@ struct Settings {
 
 impl Settings {
     /// Opens what this configuration needs; what those before have open is used again if it is the same.
-    fn new(config: Config, before: Option<&Self>, metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
+    fn new(config: Config, before: &[&Self], metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
         let store = Store::open(&config.store, &fpprof_collector::host().name)?;
-        let spool = match before.map(|before| &before.spool).filter(|spool| spool.is_in(&store)) {
+        let spool = match before.iter().map(|before| &before.spool).find(|spool| spool.is_in(&store)) {
             Some(spool) => Arc::clone(spool),
             None => Arc::new(Spool::open(&store)?),
         };
         let is_same =
             |before: &&Self| (&before.config.debuginfod, before.store.path()) == (&config.debuginfod, store.path());
-        let debuginfod = match before.filter(is_same) {
+        let debuginfod = match before.iter().copied().find(is_same) {
             Some(before) => before.debuginfod.clone(),
             None => debuginfod(&config, &store, metrics)?,
         };
@@ -193,7 +193,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     keep_little_freed_memory();
     let (order, orders) = channel();
     let metrics = Arc::new(Metrics::new());
-    let settings = Settings::new(config, None, &metrics)?;
+    let settings = Settings::new(config, &[], &metrics)?;
     let stopping = Arc::new(Stopping::default());
     server::start(&settings.config.http, Arc::clone(&metrics), order.clone(), Arc::clone(&stopping))?;
     let pusher = Pusher::start(Arc::clone(&metrics))?;
@@ -274,7 +274,7 @@ impl Agent<'_> {
                     }
                     // If these settings work, there is no need to go back.
                     if let Some(previous) = used.is_some().then(|| self.previous.take()).flatten() {
-                        self.leave_behind(&previous.spool);
+                        self.print_left_behind(&previous.spool);
                     }
                     // After a step of the clock an interval may be too short to compare its cost.
                     let is_long = ended.since.elapsed() >= MEASURABLE.min(self.settings.config.interval / 2);
@@ -372,8 +372,9 @@ impl Agent<'_> {
             Ok(size) => {
                 self.writer.failures.works(REMOVING);
                 self.metrics.set_store(size);
-                if size.files == 0 && stored.bytes > 0 {
-                    let says = "store.max-size is less than the files of one interval take: nothing stays in the store";
+                if stored.bytes as u64 > self.settings.config.store.max_size {
+                    let says =
+                        "store.max-size is less than the file of one interval takes: no stacks stay in the store";
                     print_once(&self.printed, says.to_owned());
                 }
             }
@@ -483,9 +484,8 @@ impl Agent<'_> {
     /// Reads the configuration again, and what it names, such as certificates; returns whether it changed. An invalid file
     /// changes nothing.
     fn reload(&mut self) -> bool {
-        let settings = match Config::read(self.path)
-            .and_then(|config| Settings::new(config, Some(&self.settings), &self.metrics))
-        {
+        let before: Vec<&Settings> = std::iter::once(&self.settings).chain(&self.previous).collect();
+        let settings = match Config::read(self.path).and_then(|config| Settings::new(config, &before, &self.metrics)) {
             Ok(settings) => settings,
             Err(error) => {
                 print_failure(&error, "the configuration stays as it was");
@@ -511,17 +511,12 @@ impl Agent<'_> {
         true
     }
 
-    /// Counts what waits in a spool that is not the one of the store any more.
-    fn leave_behind(&self, spool: &Arc<Spool>) {
-        if Arc::ptr_eq(spool, &self.settings.spool) {
-            return;
-        }
+    /// Prints what waits in a spool that is not the one of the store any more.
+    fn print_left_behind(&self, spool: &Spool) {
         let (Size { files, .. }, samples) = spool.left(None);
-        if files > 0 {
-            self.metrics.add_pushed("left_behind", samples);
+        if files > 0 && !spool.is_in(&self.settings.store) {
             print_message(&format!(
-                "fpprof: {samples} samples wait in {}, in {files} file{}: they are sent only if store.path is changed back, and are counted \
-                 as left_behind",
+                "fpprof: {samples} samples wait in {}, in {files} file{}: they are sent only if store.path is changed back",
                 spool.dir().display(),
                 if files == 1 { "" } else { "s" }
             ));

@@ -296,7 +296,7 @@ impl Entry {
 
     /// Sends those that have not failed before it.
     pub(super) fn let_others_pass(&mut self) {
-        self.failed = TRIES;
+        self.failed = (self.failed / TRIES + 1).saturating_mul(TRIES);
     }
 
     /// When its interval began, microseconds since 1970.
