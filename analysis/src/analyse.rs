@@ -5,7 +5,7 @@ use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, Na
 use crate::address_space::{MappedFile, Timeline};
 use crate::detail::{self, OverTimeCounter, PairCounter, pair_of, paired_stacks};
 use crate::events::Selection;
-use crate::filter::Filter;
+use crate::filter::{Filter, TimeRange};
 use crate::fold::{Folder, Labels, WithoutCall, fold, name_roots, wanted};
 use crate::folded::Folded;
 use crate::hottest::hottest;
@@ -278,7 +278,7 @@ pub(crate) fn check_filter(selection: &Selection, n_shown: u64, timeline: &Timel
             groups => format!("the recording has control groups {groups}"),
         });
     }
-    if there.is_empty() {
+    if there.is_empty() || filter.time != TimeRange::default() {
         there.push("nothing was sampled then, or the recording is shorter".to_owned());
     }
     Err(Error::NoneMatch { filter: filter.to_string(), there: there.join("; ") })

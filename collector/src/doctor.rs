@@ -10,6 +10,7 @@ use crate::sys::{ObjectStorage, PerfEvent, StatisticsGuard};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use std::fs;
 use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// A check of something that recording needs or can use.
@@ -83,7 +84,9 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
     let of = |name: &str| checks.iter().find(|check| check.name == name);
     let lacks = |name: &str| of(name).is_some_and(|check| check.verdict != Verdict::Ok);
     let missing: Vec<&Check> = checks.iter().filter(|check| check.name != WITHOUT_BPF && !check.ok()).collect();
-    let refused = [(OFF_CPU, "--off-cpu"), ("CAP_SYS_ADMIN", "probes")].into_iter().filter(|&(name, _)| lacks(name));
+    let refused = [(OFF_CPU, "--off-cpu"), ("CAP_SYS_ADMIN", "probes (by newer kernels)")]
+        .into_iter()
+        .filter(|&(name, _)| lacks(name));
     let refused: Vec<&str> = refused.map(|(_, what)| what).collect();
     let but = if refused.is_empty() { String::new() } else { format!(", but not {}", refused.join(" and ")) };
     let possible = match (missing.is_empty(), lacks(MAPPINGS_OF_OTHERS)) {
@@ -172,7 +175,7 @@ fn capabilities(has_programs: bool) -> impl Iterator<Item = Check> {
     const PTRACE: &str = "needed to open deleted files of other users' running processes; run as root";
     const RESTORE: &str = "needed to read some deleted files; run as root";
     const ADMIN: &str =
-        "needed for probes (-e uprobe:FILE:FUNCTION) and to measure BPF run time (record --stats); run as root";
+        "needed to measure BPF run time (record --stats) and, by newer kernels, for probes (-e uprobe:…); run as root";
     let mine = Capabilities::effective();
     [
         ("CAP_BPF", Capabilities::BPF, Verdict::Missing, NEEDED),
@@ -381,14 +384,37 @@ fn kernel_symbols_remedy() -> String {
     if wrong.is_empty() { "run as root".to_owned() } else { format!("run as root, or: sysctl{wrong}") }
 }
 
-/// Checks whether the mappings of other users' running processes can be read: with `CAP_SYS_PTRACE`, under newer
-/// kernels also with `CAP_PERFMON`.
+/// Checks whether the mappings of other users' running processes can be read: with `CAP_SYS_PTRACE`, under newer kernels also
+/// with `CAP_PERFMON`, which only trying shows.
 fn mappings_of_others() -> Check {
-    let mut first = [0];
-    let is_read = fs::File::open("/proc/1/maps").and_then(|mut maps| maps.read_exact(&mut first));
-    let detail = is_read.as_ref().map_or_else(ToString::to_string, |()| "readable".to_owned());
+    let is_tried = Capabilities::effective().has(Capabilities::SYS_PTRACE);
+    let tried = if is_tried { Some(Ok(())) } else { read_mappings_of_another() };
+    let detail = match &tried {
+        Some(Ok(())) => "readable".to_owned(),
+        Some(Err(error)) => error.to_string(),
+        None => "there is no process of another user to try".to_owned(),
+    };
     let remedy = "get CAP_SYS_PTRACE, or run as root";
-    Check::new(MAPPINGS_OF_OTHERS, is_read.is_ok(), Verdict::Reduced, detail, remedy)
+    Check::new(MAPPINGS_OF_OTHERS, matches!(tried, Some(Ok(()))), Verdict::Reduced, detail, remedy)
+}
+
+/// Reads the mappings of the first process of another user that has any; `None` if there is no such process.
+fn read_mappings_of_another() -> Option<io::Result<()>> {
+    let own = fs::metadata("/proc/self").ok()?.uid();
+    let read = |process: &Path| {
+        let mut first = [0];
+        fs::File::open(process.join("maps")).and_then(|mut maps| maps.read_exact(&mut first))
+    };
+    let others = fs::read_dir("/proc").ok()?.flatten().filter(|entry| {
+        // Kernel threads have no command line.
+        entry.metadata().is_ok_and(|metadata| metadata.uid() != own)
+            && fs::read(entry.path().join("cmdline")).is_ok_and(|line| !line.is_empty())
+    });
+    let has_ended = |result: &io::Result<()>| {
+        let kind = result.as_ref().err().map(io::Error::kind);
+        matches!(kind, Some(ErrorKind::NotFound | ErrorKind::UnexpectedEof))
+    };
+    others.map(|entry| read(&entry.path())).find(|result| !has_ended(result))
 }
 
 #[cfg(test)]

@@ -65,10 +65,36 @@ fn write_demangled(symbol: &str, name: &mut Bounded) -> bool {
     if !symbol.starts_with("_Z") {
         return false;
     }
+    if let Some((kind, target)) = thunk(symbol) {
+        return name.write_str(kind).is_ok() && write_demangled(&format!("_Z{target}"), name);
+    }
     // Both steps limit recursion (96 and 128), which fits a thread's stack.
     let Ok(cpp) = cpp_demangle::Symbol::new(symbol.as_bytes()) else { return false };
     let writing = cpp_demangle::DemangleOptions::new().no_return_type();
     cpp.structured_demangle(name, &writing).is_ok() || name.is_cut
+}
+
+/// What a thunk of a virtual function is called (as by c++filt), and the encoding of that function. The library has words of its
+/// own for it.
+///
+/// # Sources
+/// Itanium C++ ABI, "Virtual Tables and RTTI": `_ZTh <offset> _` and `_ZTv <offset> _ <offset> _`, before the function.
+fn thunk(symbol: &str) -> Option<(&'static str, &str)> {
+    let after_number = |text: &'_ str| -> Option<usize> {
+        let digits = text.strip_prefix('n').unwrap_or(text);
+        let n_digits = digits.bytes().take_while(u8::is_ascii_digit).count();
+        let is_ended = n_digits > 0 && digits.as_bytes().get(n_digits) == Some(&b'_');
+        is_ended.then_some(text.len() - digits.len() + n_digits + 1)
+    };
+    let (kind, target) = if let Some(rest) = symbol.strip_prefix("_ZTh") {
+        ("non-virtual thunk to ", rest.get(after_number(rest)?..)?)
+    } else {
+        let rest = symbol.strip_prefix("_ZTv")?;
+        let rest = rest.get(after_number(rest)?..)?;
+        ("virtual thunk to ", rest.get(after_number(rest)?..)?)
+    };
+    // Not to another thunk, and so on.
+    (!target.starts_with('T')).then_some((kind, target))
 }
 
 /// Text of at most [`MAX_NAME_BYTES`]; writing more is an error, which makes the writer stop.

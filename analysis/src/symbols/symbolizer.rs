@@ -160,7 +160,7 @@ fn elsewhere(modules: &ModuleTable<'_>, file: FileIx) -> Option<String> {
     let Ok(Location::Path(used)) = modules.location(file) else { return None };
     let path = String::from_utf8_lossy(&mapped.path);
     let is_another = used.as_os_str().as_bytes() != mapped.path;
-    is_another.then(|| format!("{path}: no build id in the recording; used {}", used.display()))
+    is_another.then(|| format!("{path}: no build id is known of it; used {}", used.display()))
 }
 
 fn perform(

@@ -302,6 +302,13 @@ fn names_are_demangled() {
         assert_eq!(demangle(of_c.as_bytes()), of_c);
     }
     assert_eq!(demangle(b"_Zbroken"), "_Zbroken");
+    assert_eq!(demangle(b"_ZThn16_N1A1fEv"), "non-virtual thunk to A::f()");
+    assert_eq!(demangle(b"_ZTv0_n24_N1AD1Ev"), "virtual thunk to A::~A()");
+    for symbol in ["_ZTh", "_ZThn16", "_ZThn16_", "_ZTv0_N1A1fEv"] {
+        assert_eq!(demangle(symbol.as_bytes()), symbol);
+    }
+    let nested = ["_Z", &"Thn16_".repeat(2000), "N1A1fEv"].concat();
+    assert!(!demangle(nested.as_bytes()).contains("thunk to non"), "thunks lead to functions");
     let dir = TestDir::new();
     let source = "namespace space { __attribute__((noinline)) int foo(int n) { return n; } } int main() { return space::foo(1); }";
     for args in [&["-g", "-lstdc++"][..], &["-lstdc++"]] {

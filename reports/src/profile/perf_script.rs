@@ -50,7 +50,7 @@ fn head(profile: &Profile, sample: &ProfileSample, weight: u64, out: &mut dyn Wr
     writeln!(
         out,
         "{} {}/{} [{:03}] {}.{:06}: {:10} {}: ",
-        name(&thread.comm, thread.tid),
+        name(&thread.comm, thread.tid.cast_signed()),
         // An exiting thread does not have them; perf prints -1 then.
         thread.pid.cast_signed(),
         thread.tid.cast_signed(),
@@ -63,7 +63,7 @@ fn head(profile: &Profile, sample: &ProfileSample, weight: u64, out: &mut dyn Wr
 }
 
 /// The name of a thread. Readers take a line that begins with a blank for a frame.
-fn name(comm: &str, tid: u32) -> Cow<'_, str> {
+fn name(comm: &str, tid: i32) -> Cow<'_, str> {
     let shown = visible(comm);
     match shown.strip_prefix(' ') {
         _ if shown.trim().is_empty() => format!(":{tid}").into(),
