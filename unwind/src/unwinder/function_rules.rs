@@ -10,7 +10,7 @@ use crate::cfi::{Program, Sections};
 use crate::module::Module;
 use crate::rule::Rule;
 use crate::space::{Mapping, ModuleId, Modules, Space};
-use crate::stack::{Root, StopReason};
+use crate::stack::{Root, StopReason, TruncatedReason};
 
 /// The most code whose rules are returned at once. The largest function of rustc 1.95 has 540 KiB.
 const MAX_BYTES: u64 = 1 << 20;
@@ -67,6 +67,7 @@ impl Unwinder {
         let everywhere = Mapping { start: 0, end: u64::MAX, executable: true, module: Some(id), bias: 0 };
         let space = Space::new(0, alloc::vec![everywhere]);
         let mut joined = Joined { visit: &mut visit, last: None };
+        let modules = &AtSvmas(modules);
         let range = module.extent(svma);
         if module.find(svma).is_err() {
             let start = svma / BLOCK_BYTES * BLOCK_BYTES;
@@ -120,6 +121,23 @@ impl Unwinder {
         }
         rows.push((next..fde.range().end, Rule::stop(BAD_CFI)));
         rows
+    }
+}
+
+/// The same modules, at the addresses that are in their files: mappings of these are not the process's, which a caller knows.
+struct AtSvmas<'a, M: ?Sized>(&'a M);
+
+impl<M: Modules + ?Sized> Modules for AtSvmas<'_, M> {
+    fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
+        self.0.module(id)
+    }
+
+    fn bias(&self, _mapping: &Mapping) -> u64 {
+        0
+    }
+
+    fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {
+        self.0.code(id, svma, code)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::rule::{Kind, Rule};
 use crate::space::{Mapping, ModuleId, Modules, Space};
 use crate::stack::{Root, StopReason, TruncatedReason};
 use crate::unwinder::single::Unwinder;
-use object::{Object as _, ObjectSegment as _};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use std::path::{Path, PathBuf};
 use std::vec::Vec;
 
@@ -70,6 +70,44 @@ fn checked(file: &File, svma: u64, unwinder: &mut Unwinder, other: &mut Unwinder
         found.push((range, rule));
     });
     found
+}
+
+/// A file whose mappings are elsewhere, as those of a program that is not position-independent.
+struct Mapped(File);
+
+impl Modules for Mapped {
+    fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
+        self.0.module(id)
+    }
+
+    fn bias(&self, _mapping: &Mapping) -> u64 {
+        0x40_0000
+    }
+
+    fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {
+        self.0.code(id, svma, code)
+    }
+}
+
+/// Check that rules do not depend on where a file is mapped, where each address has its own: in `clone`, whose caller is
+/// undefined in the new thread.
+#[test]
+fn rules_are_those_of_the_file() {
+    let (path, _) = files().swap_remove(0);
+    let bytes = std::fs::read(&path).expect("a file");
+    let elf = object::File::parse(&*bytes).expect("an ELF file");
+    let clone = elf.dynamic_symbols().find(|symbol| symbol.name() == Ok("clone")).expect("clone").address();
+    let (file, mapped) = (File::read(&path), Mapped(File::read(&path)));
+    let mut roots = 0;
+    for svma in clone..clone + 128 {
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        Unwinder::default().function_rules(&file, ModuleId(0), svma, |range, bits| here.push((range, bits)));
+        Unwinder::default().function_rules(&mapped, ModuleId(0), svma, |range, bits| there.push((range, bits)));
+        assert_eq!(here, there, "{svma:#x}");
+        let is_root = |bits: u64| matches!(Rule::from_bits(bits).kind(), Kind::Stop);
+        roots += here.iter().filter(|(range, bits)| range.contains(&svma) && is_root(*bits)).count();
+    }
+    assert!(roots > 0, "the new thread's part of clone");
 }
 
 /// Check that each address of every function has the rule a walk uses, that functions are covered without gaps and give
