@@ -3,7 +3,7 @@
 mod patient;
 mod place;
 
-use crate::worker::client;
+use crate::worker::{Older, client};
 use anyhow::Context as _;
 use fpprof_collector::StopFlag;
 use fpprof_recording::{LooksLike, Recording};
@@ -11,7 +11,6 @@ use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
 use place::{Place, own_uid};
 use rustix::fs::{FileType, OFlags, Stat};
-use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, IsTerminal as _, Read as _, Write};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -290,15 +289,6 @@ impl Whole {
             (None, None) => Ok(()),
         }
     }
-}
-
-/// What becomes of an existing file of the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Older {
-    /// It is replaced, unless it is a recording or a program.
-    Replaced,
-    /// It is renamed to `NAME.old`, as an older recording.
-    SetAside,
 }
 
 /// A file that gets its final name when it is complete, and is removed otherwise.

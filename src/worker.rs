@@ -26,6 +26,7 @@ pub(crate) use broker::serve;
 pub(crate) use client::{client, open_input, standard_input};
 pub(crate) use confine::{confine, is_privileged, limit_memory};
 pub(crate) use files::{Files, KernelNames};
+pub(crate) use message::Older;
 pub(crate) use modules::{Modules, Owners};
 pub(crate) use parser::{parser, serve_parser};
 pub(crate) use process::{cpu_time, is_worker, memory_file, rss_bytes, start};

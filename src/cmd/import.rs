@@ -1,8 +1,8 @@
 //! `fpprof import`: converts another profiler's file to a recording.
 
 use crate::exit::{DONE, Usage};
-use crate::output::{Older, Whole, print_message};
-use crate::worker::{Files, PATIENCE, client, open_input, standard_input};
+use crate::output::{Whole, print_message};
+use crate::worker::{Files, Older, PATIENCE, client, open_input, standard_input};
 use anyhow::{Context as _, ensure};
 use fpprof_analysis::import::{self, ImportError, Imported};
 use fpprof_collector::StopFlag;

@@ -1,7 +1,8 @@
 //! The client of debuginfod servers.
 
 use crate::http_client;
-use crate::output::{Older, Pending, print_message};
+use crate::output::{Pending, print_message};
+use crate::worker::Older;
 use anyhow::Context as _;
 use axum::http::StatusCode;
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! The directory of an evaluation. Finished results are kept; interrupted ones are made again.
 
-use crate::output::{Older, Pending, private_directory, private_log};
+use crate::output::{Pending, private_directory, private_log};
+use crate::worker::Older;
 use anyhow::Context as _;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;

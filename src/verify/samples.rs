@@ -1,6 +1,7 @@
 //! Writes the checked samples as a recording, with registers and stack.
 
-use crate::output::{Older, Whole};
+use crate::output::Whole;
+use crate::worker::Older;
 use anyhow::Context as _;
 use fpprof_analysis::oracle::History;
 use fpprof_recording::model::{

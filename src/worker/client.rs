@@ -1,7 +1,6 @@
 //! The worker's side: asks the broker for files that it cannot open itself.
 
-use super::message::{Reply, Request, receive, send};
-use crate::output::Older;
+use super::message::{Older, Reply, Request, receive, send};
 use fpprof_analysis::modules::{Inode, Missing, Opened};
 use std::fs::File;
 use std::io;

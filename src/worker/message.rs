@@ -1,6 +1,5 @@
 //! Messages between a worker and its broker: JSON, one message per packet, with a file descriptor if a file is passed.
 
-use crate::output::Older;
 use fpprof_analysis::modules::{FileStat, Inode, Missing};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -33,6 +32,15 @@ pub(super) enum Request {
     Commit,
     /// The next part of a recording in progress, once it is available.
     Part,
+}
+
+/// What becomes of an existing file of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Older {
+    /// It is replaced, unless it is a recording or a program.
+    Replaced,
+    /// It is renamed to `NAME.old`, as an older recording.
+    SetAside,
 }
 
 /// The broker's answer.

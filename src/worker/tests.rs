@@ -1,8 +1,8 @@
+use super::Older;
 use super::broker::answer;
 use super::message::{Reply, Request, receive, send};
 use super::parser::Patience;
 use super::{Files, Modules, Owners};
-use crate::output::Older;
 use fpprof_analysis::address_space::MappedFile;
 use fpprof_analysis::modules::{FileModules, Missing, Resolver as _};
 use fpprof_recording::model::FileIdentity;

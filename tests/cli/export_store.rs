@@ -78,7 +78,7 @@ fn what_is_not_there_is_refused() {
         (&["--tid", "7"], 2, "--tid is for recordings"),
         (&["--no-inline"], 2, "unwound already"),
         (&["--from", "noon"], 2, "--from: expected a time"),
-        (&["--from", "2", "--to", "1"], 2, "--from: expected a time before that of to"),
+        (&["--from", "2", "--to", "1"], 2, "--from: expected a time before the end"),
         (&["--where", "hots=a"], 2, "--where hots: no such parameter"),
         (&["--where", "host"], 2, "expected COLUMN=VALUE"),
         (&["--where", "process=nothing"], 1, "no samples match"),
