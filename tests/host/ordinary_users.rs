@@ -222,7 +222,8 @@ fn two_capabilities_are_enough_for_ebpf() {
     let doctor = place.with_bpf(&["doctor"]);
     assert_eq!(doctor.status, 0, "{}", doctor.stdout);
     let end = doctor.stdout.split("possible").last().expect("the end");
-    assert!(end.contains("with eBPF: your own processes, and all that start") && !end.contains("setcap"), "{end}");
+    // Whether the mappings of other users' processes can be read, and probes be placed, depends on the kernel.
+    assert!(end.contains("with eBPF: ") && !end.contains("setcap"), "{end}");
     let doctor = place.with_bpf(&["doctor", "--with-ptrace"]);
     let command = "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore+ep";
     assert!(doctor.stdout.contains(command), "{}", doctor.stdout);
