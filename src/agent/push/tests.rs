@@ -25,7 +25,10 @@ fn server(answer: fn(&str) -> String) -> String {
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let (mut request, mut byte) = (Vec::new(), [0]);
-            while !request.ends_with(b"profile") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
+            // Of the whole request, or closing the connection would reset it: the path may end so, too.
+            let is_whole =
+                |request: &[u8]| request.ends_with(b"profile") && request.windows(4).any(|bytes| bytes == b"\r\n\r\n");
+            while !is_whole(&request) && stream.read(&mut byte).is_ok_and(|n| n == 1) {
                 request.push(byte[0]);
             }
             // The client may leave before the end of a long answer.
