@@ -38,7 +38,7 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
-    // Children are waited for. If this fails, so does that, with an error.
+    // If this fails, waiting for a child fails, too, and is reported.
     let _ = fpprof_collector::keep_ended_children();
     let result = match cli.command {
         cli::Command::Record(_) if worker::is_worker() => {

@@ -30,4 +30,4 @@ pub(crate) use message::Older;
 pub(crate) use modules::{Modules, Owners};
 pub(crate) use parser::{parser, serve_parser};
 pub(crate) use process::{cpu_time, is_worker, memory_file, rss_bytes, start};
-pub(crate) use run::{PATIENCE, run};
+pub(crate) use run::{PIPE_PATIENCE, run};

@@ -2,7 +2,7 @@
 
 use crate::exit::{DONE, Usage};
 use crate::output::{Whole, print_message};
-use crate::worker::{Files, Older, PATIENCE, client, open_input, standard_input};
+use crate::worker::{Files, Older, PIPE_PATIENCE, client, open_input, standard_input};
 use anyhow::{Context as _, ensure};
 use fpprof_analysis::import::{self, ImportError, Imported};
 use fpprof_collector::StopFlag;
@@ -59,13 +59,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         "{}: the recording would replace the file that is read: choose another name with -o",
         args.output.display()
     );
+    // The input comes first: opening it may wait, and leave a file behind if that is interrupted.
+    let stdin = (args.file == Path::new("-")).then(Stdin::new).transpose()?;
+    let has_file_mode = stdin.is_none() && is_file_mode(&args.file)?;
     let (file, whole) = Whole::create(&args.output, Older::SetAside)?;
-    let imported = if args.file == Path::new("-") {
-        import::perf_pipe(BufReader::new(Stdin::new()?), file)
-    } else if is_file_mode(&args.file)? {
-        import::perf_data(BufReader::new(open(&args.file)?), file)
-    } else {
-        import::perf_pipe(BufReader::new(open(&args.file)?), file)
+    let imported = match stdin {
+        Some(stdin) => import::perf_pipe(BufReader::new(stdin), file),
+        None if has_file_mode => import::perf_data(BufReader::new(open(&args.file)?), file),
+        None => import::perf_pipe(BufReader::new(open(&args.file)?), file),
     };
     let imported = imported.map_err(|error| {
         let its_file = if matches!(error, ImportError::Write(_)) { &args.output } else { &args.file };
@@ -103,11 +104,12 @@ impl Read for Stdin {
         let Some(stop) = self.stop else { return self.file.read(bytes) };
         loop {
             if self.ends.is_none() && stop.signal().is_some() {
-                self.ends = Some(Instant::now() + PATIENCE);
+                self.ends = Some(Instant::now() + PIPE_PATIENCE);
             }
             let left = self.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Ok(0);
+                let words = "the program that writes to the pipe goes on after the signal";
+                return Err(io::Error::new(ErrorKind::TimedOut, words));
             }
             let timeout = left.and_then(|left| PollTimeout::try_from(left).ok()).unwrap_or(PollTimeout::NONE);
             let mut fds = [self.file.as_fd(), stop.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));

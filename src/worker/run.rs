@@ -49,9 +49,10 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
     }
     let stop = StopFlag::on_signals().context("watching for signals")?;
     // The program on the other side of a pipe gets the terminal's signals, too: what it still writes is read.
-    let patience = if files.inputs.iter().any(|input| input == Path::new("-")) { PATIENCE } else { Duration::ZERO };
+    let is_piped = files.inputs.iter().any(|input| input == Path::new("-"));
+    let patience = if is_piped { PIPE_PATIENCE } else { Duration::ZERO };
     let (mut worker, socket) = start(std::env::args_os().skip(1), |command| {
-        if !patience.is_zero() {
+        if is_piped {
             command.process_group(0);
         }
     })?;
@@ -75,10 +76,13 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
 }
 
 /// How long the input of a pipe has to come to its end after a signal.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PIPE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long this process has to come to its end after its worker got a signal.
+const GRACE: Duration = Duration::from_secs(1);
 
-/// Passes the signal that is to end this process on to its worker, if that has not ended by itself after `patience`. What is not
-/// complete is removed after its end.
+/// Passes the signal that is to end this process on to its worker, if that has not ended by itself after `patience`. When the
+/// worker has ended, files that are not complete are removed, and this process ends. It is ended here if it still waits to open a
+/// file, such as a pipe that nobody writes to.
 fn pass_on_signals(stop: &'static StopFlag, worker: &Child, patience: Duration) -> io::Result<()> {
     let worker = pidfd_open(Pid::from_child(worker), PidfdFlags::empty())?;
     std::thread::Builder::new().name("fpprof-signals".to_owned()).spawn(move || {
@@ -87,9 +91,14 @@ fn pass_on_signals(stop: &'static StopFlag, worker: &Child, patience: Duration) 
         while poll(&mut fds, PollTimeout::NONE).is_err_and(|error| error == Errno::EINTR) {}
         let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
         let has_ended = poll(&mut [PollFd::new(worker.as_fd(), PollFlags::POLLIN)], timeout).is_ok_and(|n| n > 0);
-        if let Some(signal) = stop.signal().filter(|_| !has_ended).and_then(Signal::from_named_raw) {
-            // It may have ended, and got the signal from the terminal itself.
+        if has_ended && !patience.is_zero() {
+            return;
+        }
+        if let Some(signal) = stop.signal().and_then(Signal::from_named_raw) {
+            // This fails if the terminal has sent it to the worker, too, and that has ended.
             let _ = pidfd_send_signal(&worker, signal);
+            std::thread::sleep(GRACE);
+            std::process::exit(128 + signal.as_raw());
         }
     })?;
     Ok(())

@@ -253,6 +253,21 @@ fn children_are_waited_for() {
     assert_eq!((reported.status, reported.stderr.as_str()), (0, ""));
 }
 
+/// Check that a command that waits for a pipe that nobody writes to ends by a signal, and leaves no file.
+#[test]
+fn waiting_for_a_pipe_can_be_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for args in [&["report", "pipe"][..], &["import", "pipe", "-o", "out"]] {
+        let mut limited = Command::new("timeout");
+        limited.args(["--signal=INT", "--kill-after=60", "2"]).arg(fpprof().get_program());
+        let interrupted = ran(limited.args(args).current_dir(dir.path()));
+        assert_eq!(interrupted.status, 124, "{args:?}: it was not killed: {}", interrupted.stderr);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "{args:?}");
+    }
+}
+
 /// Check that no output replaces a recording, and that `diff` says what is missing of a damaged one.
 #[test]
 fn recordings_are_not_overwritten() {
