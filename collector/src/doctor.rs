@@ -387,20 +387,21 @@ fn kernel_symbols_remedy() -> String {
 /// Checks whether the mappings of other users' running processes can be read: with `CAP_SYS_PTRACE`, under newer kernels also
 /// with `CAP_PERFMON`, which only trying shows.
 fn mappings_of_others() -> Check {
-    let is_tried = Capabilities::effective().has(Capabilities::SYS_PTRACE);
-    let tried = if is_tried { Some(Ok(())) } else { read_mappings_of_another() };
-    let detail = match &tried {
+    let has_right = Capabilities::effective().has(Capabilities::SYS_PTRACE);
+    let read = if has_right { Some(Ok(())) } else { read_mappings_of_another() };
+    let detail = match &read {
         Some(Ok(())) => "readable".to_owned(),
         Some(Err(error)) => error.to_string(),
         None => "there is no process of another user to try".to_owned(),
     };
     let remedy = "get CAP_SYS_PTRACE, or run as root";
-    Check::new(MAPPINGS_OF_OTHERS, matches!(tried, Some(Ok(()))), Verdict::Reduced, detail, remedy)
+    Check::new(MAPPINGS_OF_OTHERS, matches!(read, Some(Ok(()))), Verdict::Reduced, detail, remedy)
 }
 
 /// Reads the mappings of the first process of another user that has any; `None` if there is no such process.
 fn read_mappings_of_another() -> Option<io::Result<()>> {
-    let own = fs::metadata("/proc/self").ok()?.uid();
+    // Not the owner of /proc/self: that is root if the program has file capabilities.
+    let own = rustix::process::getuid().as_raw();
     let read = |process: &Path| {
         let mut first = [0];
         fs::File::open(process.join("maps")).and_then(|mut maps| maps.read_exact(&mut first))

@@ -11,8 +11,8 @@ pub enum Error {
     #[error("command not found: {}", .0.display())]
     CommandNotFound(PathBuf),
     /// The command is there, but what runs it is not. Shells exit with 127.
-    #[error("cannot execute {}: its interpreter is not there: the one of its first line, or the dynamic loader of an ELF \
-             file (readelf -l)", .0.display())]
+    #[error("cannot execute {}: its interpreter is not there; a script names it in its first line, for an ELF file \
+             `readelf -l` shows it", .0.display())]
     InterpreterNotFound(PathBuf),
     /// The command is there but cannot be executed. Shells exit with 126.
     #[error("cannot execute {}: {source}", .path.display())]
@@ -207,7 +207,7 @@ pub enum Error {
     },
     /// tracefs may not be read.
     #[error(
-        "cannot read tracepoints in {}: {source}; run as root, whose files these are", .path.display()
+        "cannot read tracepoints in {}: {source}; run as root, who alone may read them", .path.display()
     )]
     TracefsRefused {
         /// Its mount point.
