@@ -78,8 +78,7 @@ pub(crate) struct Limits {
     /// Connections whose request is still to come, has no token, or waits to be answered.
     pub(crate) pending: usize,
     pub(crate) time: Duration,
-    /// The longest time in which a client takes nothing of an answer, as the kernel tells: it reports room for more when a third
-    /// of its buffer is free.
+    /// The longest time without progress in sending an answer. The kernel reports progress when a third of its buffer is free.
     pub(crate) stall: Duration,
 }
 

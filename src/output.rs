@@ -314,7 +314,7 @@ impl Pending {
             Older::Replaced => refuse_to_replace(&place)?,
             Older::SetAside => drop(place_of_older(&place)?),
         }
-        // Process ids are few in a container, and one that was killed may have left its file.
+        // A process that was killed may have left its file, and in a container its number is soon used again.
         let beside = place.beside(&format!(".{}-{:08x}.part", std::process::id(), fastrand::u32(..)))?;
         let file = beside.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;

@@ -273,7 +273,9 @@ impl Agent<'_> {
                         self.compact(&interval);
                     }
                     // If these settings work, there is no need to go back.
-                    if let Some(previous) = used.is_some().then(|| self.previous.take()).flatten() {
+                    if used.is_some()
+                        && let Some(previous) = self.previous.take()
+                    {
                         self.print_left_behind(&previous.spool);
                     }
                     // After a step of the clock an interval may be too short to compare its cost.

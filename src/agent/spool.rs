@@ -94,7 +94,7 @@ impl Spool {
         self.dir == dir_in(store) && self.host == store.host()
     }
 
-    /// What waits, but for this protocol: number and size of files, and their samples.
+    /// What waits and is not for this protocol: number and size of files, and their samples.
     pub(super) fn left(&self, protocol: Option<Protocol>) -> (Size, u64) {
         let (mut size, mut samples) = (Size::default(), 0_u64);
         for entry in self.waiting().entries.iter().filter(|entry| Some(entry.protocol) != protocol) {

@@ -42,8 +42,9 @@ impl Found {
         reading.known = &self.records;
         let mut more = reading.run();
         let added = more.records.iter().fold(0, |sum: u64, record| sum.saturating_add(record.len));
-        self.remarks.append(&mut more.remarks);
-        if added > 0 {
+        // If none of its rows are used, their mistakes do not matter.
+        if added > 0 || self.records.is_empty() {
+            self.remarks.append(&mut more.remarks);
             self.records.append(&mut more.records);
             self.records.sort_unstable_by_key(|record| record.start);
             self.ranges.append(&mut more.ranges);
@@ -202,8 +203,8 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         partial.parse(|_, _, _| Ok(cie.clone())).ok()
     }
 
-    /// The FDE, if it covers code of the file that is not known. For discarded code the linker leaves FDEs without bytes, or with address
-    /// 0.
+    /// The FDE, if it covers code of the file that is not known. For discarded code the linker leaves FDEs without bytes, or
+    /// with address 0.
     fn covered(&self, offset: usize, fde: &FrameDescriptionEntry<Reader<'a>>) -> Option<Entry> {
         let (start, end) = (fde.initial_address(), fde.end_address());
         let section = self.section_of(start)?;

@@ -124,7 +124,7 @@ impl Unwinder {
     }
 }
 
-/// The same modules, at the addresses that are in their files: mappings of these are not the process's, which a caller knows.
+/// The same modules with a bias of 0: addresses here are those in the files. A caller computes the bias of a process's mapping.
 struct AtSvmas<'a, M: ?Sized>(&'a M);
 
 impl<M: Modules + ?Sized> Modules for AtSvmas<'_, M> {
