@@ -89,6 +89,33 @@ fn crates_depend_in_one_direction() {
 }
 
 /// Check that only the collector and the external unwinders can contain `unsafe`.
+/// The crates of the program with their features, as they are built.
+fn built_crates(edges: &str) -> Vec<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--quiet", "--locked", "--workspace", "--exclude", "fpprof-reliability"])
+        .args(["--features", "libdw,libunwind", "--prefix", "none", "--format", "{p} {f}", "--edges", edges])
+        .current_dir(root())
+        .output()
+        .expect("cargo must be there to list the crates");
+    assert!(output.status.success(), "cargo tree failed: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("names are UTF-8");
+    text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+/// Crates that tests need with more features than the program would be compiled twice, and so would all that need them:
+/// such features are in `workspace.dependencies`.
+#[test]
+fn tests_and_program_share_one_build() {
+    let with_tests = built_crates("normal,dev,no-proc-macro");
+    let program = built_crates("normal,no-proc-macro");
+    let other: Vec<_> = program.iter().filter(|built| !with_tests.contains(built)).collect();
+    assert!(
+        program.len() > 100 && other.is_empty(),
+        "{} crates; with other features in tests: {other:?}",
+        program.len()
+    );
+}
+
 #[test]
 fn unsafe_code_stays_where_it_belongs() {
     for path in SAFE {
