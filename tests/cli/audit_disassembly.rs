@@ -1,6 +1,7 @@
 //! `fpprof audit` against objdump, function by function, on programs and libraries of this machine.
 
 use crate::support::{fpprof, number, ran};
+use fpprof_analysis::modules::{ElfFile, FileModules, Resolver as _};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -39,16 +40,18 @@ struct Reading {
     is_calling: bool,
 }
 
-/// Reads a function in objdump's output.
-fn reading(file: &str, start: u64, len: u64) -> Reading {
+/// Reads a function in objdump's output. objdump is given the function alone: of a file, it reads all code and symbols.
+fn reading(elf: &ElfFile, start: u64, len: u64) -> Reading {
+    let offset = elf.image().file_offset(start).expect("an address in the file");
+    let code = elf.read_range(offset, len, len).expect("the code is read");
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), code).expect("a temporary file is written");
     let output = Command::new("objdump")
-        .args(["-d", "-w", "--no-show-raw-insn"])
-        .arg(format!("--start-address={start:#x}"))
-        .arg(format!("--stop-address={:#x}", start + len))
-        .arg(file)
+        .args(["-D", "-b", "binary", "-m", "i386:x86-64", "-w", "--no-show-raw-insn"])
+        .arg(file.path())
         .output()
         .expect("objdump runs");
-    assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     judge(&String::from_utf8_lossy(&output.stdout))
 }
 
@@ -103,13 +106,15 @@ fn functions_agree_with_disassembly() {
         let share = 100.0 * number(of, "non_leaf_framed") as f64 / number(of, "non_leaf").max(1) as f64;
         println!("{path}: {share:.1} % of {} non-leaf functions keep a frame pointer", number(of, "non_leaf"));
         assert_known(path, share);
+        let elf =
+            ElfFile::new(FileModules::new().open(Path::new(path)).expect("a readable file")).expect("an ELF file");
         let mut functions: Vec<&Value> =
             file["records"].as_array().expect("records").iter().filter(|one| one["kind"] == "function").collect();
         rng.shuffle(&mut functions);
         let wanted = (FUNCTIONS - compared).div_ceil(audited.len() - index);
         for function in functions.into_iter().take(wanted) {
             let expected = Reading { is_framed: function["framed"] == true, is_calling: function["leaf"] == false };
-            let got = reading(path, number(function, "start"), number(function, "len"));
+            let got = reading(&elf, number(function, "start"), number(function, "len"));
             compared += 1;
             if got != expected {
                 differences.push(format!("{path} {:#x}: {expected:?}, objdump {got:?}", number(function, "start")));
