@@ -30,7 +30,7 @@ impl Cgroup {
     /// Finds the control group `asked` for: a directory, or a name below the mount of a hierarchy, as in perf; version
     /// 2 is tried first.
     pub(crate) fn find(asked: &Path) -> Result<Self, Error> {
-        let hierarchies = hierarchies(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+        let hierarchies = hierarchies(&String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap_or_default()));
         let name = asked.strip_prefix("/").unwrap_or(asked);
         let mounts = hierarchies.iter().map(|hierarchy| hierarchy.mount.join(name));
         for path in std::iter::once(asked.to_path_buf()).chain(mounts) {

@@ -5,7 +5,7 @@ use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::event::Event;
 use crate::host::kernel_release;
-use crate::proc::{Capabilities, is_of_user, n_possible_cpus, online_cpus, process_of, read_number};
+use crate::proc::{Capabilities, is_gone, is_of_user, n_possible_cpus, online_cpus, process_of, read_number};
 use crate::request::{Request, Target};
 use crate::rules::n_sets;
 use crate::sys::PerfEvent;
@@ -131,7 +131,7 @@ fn check_user(request: &Request, user: u32) -> Result<(), Error> {
         return if request.include_privileged { Err(Error::NotOfFileCapabilities) } else { Ok(()) };
     };
     // A process that is gone is refused as such.
-    let of_others = ids.iter().find(|&&id| is_of_user(id, user) == Some(false));
+    let of_others = ids.iter().find(|&&id| !is_gone(id) && is_of_user(id, user) != Some(true));
     match of_others {
         Some(&id) => Err(Error::ProcessOfOtherUser(id)),
         None if request.include_privileged => Err(Error::NotOfFileCapabilities),

@@ -247,7 +247,9 @@ fn has_ended(pid: u32) -> bool {
     if is_gone(pid) {
         return true;
     }
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // As bytes: its name need not be UTF-8.
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
     // The state is the third field, the number of threads the twentieth.
     let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ').collect();
     fields.first() == Some(&"Z") && matches!(fields.get(17), Some(&("0" | "1")))

@@ -173,7 +173,9 @@ impl Trap {
 
 /// Whether a thread's process has a handler for a signal.
 pub(super) fn is_caught(tid: Pid, signal: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    // As bytes: the name of a thread need not be UTF-8.
+    let status = std::fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let caught = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigCgt:")?.trim(), 16).ok());
     caught.is_some_and(|caught| caught >> signal.saturating_sub(1) & 1 != 0)
 }

@@ -3,8 +3,10 @@
 use crate::support::{Ended, Ran, assert_balance, compile, copy_program, fpprof, number, ran, record, report};
 use fpprof_recording::Recording;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -96,12 +98,17 @@ fn file_capabilities_show_only_the_users_own_stacks() {
         compile_secret(&roots);
         copy_program(&roots, &own);
         let of_root = Ended(Command::new(&roots).arg("100000").spawn().expect("a program of root's"));
-        let pid = of_root.id().to_string();
-        for how in ["-p", "-t"] {
-            let refused = fpprof.record(&[how, &pid, "--duration", "1", "--keep-raw-stacks"]);
+        // A name that is not UTF-8 makes no difference.
+        let link = fpprof.directory.path().join(OsStr::from_bytes(b"m\xc3"));
+        symlink(&roots, &link).expect("a link");
+        let of_strange_name = Ended(Command::new(&link).arg("100000").spawn().expect("a program of root's"));
+        let pids = [of_root.id(), of_strange_name.id()].map(|pid| pid.to_string());
+        for (how, pid) in ["-p", "-t"].into_iter().flat_map(|how| pids.iter().map(move |pid| (how, pid))) {
+            let refused = fpprof.record(&[how, pid, "--duration", "1", "--keep-raw-stacks"]);
             assert_eq!(refused.status, 1, "{}", refused.stderr);
             assert!(refused.stderr.contains(&format!("{pid} belongs to another user")), "{}", refused.stderr);
         }
+        drop(of_strange_name);
         let refused = fpprof.record(&["--include-privileged", "--", own.to_str().unwrap(), "1"]);
         assert!(refused.status == 1 && refused.stderr.contains("not allowed"), "{}", refused.stderr);
         for collector in ["ebpf", "perf-event"] {

@@ -30,11 +30,9 @@ struct Known {
 }
 
 impl Dumpable {
-    /// For a recording of everything, including other users' processes (`follows_all`), or only of what the user has
-    /// named.
-    pub(super) fn new(follows_all: bool, includes_privileged: bool, only_user: Option<u32>) -> Self {
-        // The kernel removes the events of named processes when they execute a setuid program.
-        Self { processes: FxHashMap::default(), gone: !follows_all, includes_privileged, only_user }
+    /// `gone` is the answer for processes that ended before they were looked at.
+    pub(super) fn new(gone: bool, includes_privileged: bool, only_user: Option<u32>) -> Self {
+        Self { processes: FxHashMap::default(), gone, includes_privileged, only_user }
     }
 
     /// Notes an event of a profiled process.
@@ -101,8 +99,7 @@ mod tests {
     use fpprof_recording::model::{Comm, Fork};
 
     /// Check that a finding is valid for a while, or for ever for a process that has ended and for its children; that
-    /// it does not apply to a program executed since; and that processes without a finding are allowed if the user has
-    /// named them.
+    /// it does not apply to a program executed since; and that processes without a finding are treated as asked.
     #[test]
     fn what_may_be_dumped() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
@@ -112,7 +109,7 @@ mod tests {
         let exec = |pid, time_ns| {
             Sideband::Comm(Comm { pid, tid: pid, time_ns, comm: Vec::new(), exec: true, start_ticks: 0 })
         };
-        let mut dumpable = Dumpable::new(true, false, None);
+        let mut dumpable = Dumpable::new(false, false, None);
         let began = std::time::Instant::now();
         // The kernel reports an exec before it sets the new program's auxiliary vector.
         while !dumpable.allows(pid, 5) && began.elapsed() < std::time::Duration::from_secs(60) {}
@@ -125,7 +122,7 @@ mod tests {
             dumpable.apply(&exec(pid, 50));
             assert_eq!([49, 50].map(|time_ns| dumpable.allows(pid, time_ns)), [pid != gone, false], "{pid}");
         }
-        assert!(!dumpable.allows(gone - 1, 5) && Dumpable::new(false, false, None).allows(gone - 1, 5));
+        assert!(!dumpable.allows(gone - 1, 5) && Dumpable::new(true, false, None).allows(gone - 1, 5));
         let own = std::process::id();
         dumpable.processes.insert(own, Known { may_be_dumped: false, until_ns: 100, is_of_former: false });
         dumpable.apply(&exec(own, 50));
@@ -140,7 +137,7 @@ mod tests {
         let own = std::process::id();
         let user = effective_uid(own).unwrap();
         for (only_user, expected) in [(None, true), (Some(user), true), (Some(user + 1), false)] {
-            assert_eq!(Dumpable::new(true, true, only_user).allows(own, 5), expected, "{only_user:?}");
+            assert_eq!(Dumpable::new(false, true, only_user).allows(own, 5), expected, "{only_user:?}");
         }
     }
 }

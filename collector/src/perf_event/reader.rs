@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
 use crate::proc::MemoryReads;
-use crate::request::{MAX_EXCLUDED, Request};
+use crate::request::{MAX_EXCLUDED, Request, Target};
 use crate::sampled::{AtSample, FollowsSamples, describe_sampled};
 use crate::session::{add_start, note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
@@ -101,6 +101,9 @@ impl<W: Write> Reader<W> {
         let memory = MemoryReads::default();
         let follows_all = !events.has_threads();
         let tracker = Tracker::new(follows_all);
+        // The kernel removes the events of a process when it executes a setuid program. What has a process's number when
+        // events are opened may be another one by then, and of another user.
+        let may_be_others = options.only_user.is_some() && !matches!(request.target, Target::Command { .. });
         Self {
             writer,
             events,
@@ -109,7 +112,7 @@ impl<W: Write> Reader<W> {
             groups: Groups::new(request, memory.clone()),
             modules,
             stack_ends: StackEnds::default(),
-            dumpable: Dumpable::new(follows_all, options.includes_privileged, options.only_user),
+            dumpable: Dumpable::new(!follows_all && !may_be_others, options.includes_privileged, options.only_user),
             options,
             write_failed: None,
             ring_bytes: 0,

@@ -44,8 +44,17 @@ pub fn is_gone(pid: u32) -> bool {
 
 /// The process of a thread; `None` if there is no such thread.
 pub(crate) fn process_of(tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    status_of(tid, "Tgid:")?.trim().parse().ok()
+}
+
+/// A line of `/proc/PID/status`, without its name. Another line, the name of the thread, may have any bytes.
+///
+/// # Sources
+/// `proc_task_name` in `fs/proc/array.c`: of these, only newlines and backslashes are escaped.
+fn status_of(pid: u32, name: &str) -> Option<String> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name.as_bytes()))?;
+    String::from_utf8(line.to_vec()).ok()
 }
 
 /// The pid of a process as it sees it itself.
@@ -53,8 +62,7 @@ pub(crate) fn process_of(tid: u32) -> Option<u32> {
 /// # Sources
 /// proc(5), `/proc/PID/status`: `NSpid`, from the outermost to the innermost namespace.
 pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().next_back()?.parse().ok()
+    status_of(pid, "NSpid:")?.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
 /// The effective user of a process: the owner of `/proc/PID`, even if the process is not dumpable, unlike the owner of
@@ -72,9 +80,8 @@ pub(crate) fn effective_uid(pid: u32) -> Option<u32> {
 /// # Sources
 /// `__ptrace_may_access` in `kernel/ptrace.c`.
 pub(crate) fn is_of_user(pid: u32, user: u32) -> Option<bool> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    Some(line.split_ascii_whitespace().take(3).all(|uid| uid.parse() == Ok(user)))
+    let users = status_of(pid, "Uid:")?;
+    Some(users.split_ascii_whitespace().take(3).all(|uid| uid.parse() == Ok(user)))
 }
 
 /// Whether a program was executed with other rights than its caller's: setuid, setgid, or with file capabilities.
@@ -240,6 +247,7 @@ impl Capabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt as _;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -250,6 +258,24 @@ mod tests {
         assert_eq!(field_after_name(stat, 19), Some(987_654));
         assert_eq!(field_after_name(b"7 (a", 19), None);
         assert_eq!(field_after_name(b"", 19), None);
+    }
+
+    /// Check that the lines of a process are read whatever it is called: a name may be cut within a character.
+    #[test]
+    fn names_hide_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join(std::ffi::OsStr::from_bytes(b"m\xc3"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("600").spawn().unwrap();
+        let (pid, user) = (child.id(), effective_uid(std::process::id()).unwrap());
+        while thread_comm(pid, pid).unwrap() != b"m\xc3" {
+            std::thread::yield_now();
+        }
+        assert_eq!((process_of(pid), inner_pid(pid)), (Some(pid), Some(pid)));
+        assert_eq!([user, user + 1].map(|user| is_of_user(pid, user)), [Some(true), Some(false)]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((process_of(pid), is_of_user(pid, user)), (None, None));
     }
 
     /// The thread ID of this thread.
