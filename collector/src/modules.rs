@@ -30,7 +30,8 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most files kept open at a time. A single user gets at most half of this and of the limits below.
+/// The most files kept open at a time. A single user gets at most half of this and of the limits below. There is less of each
+/// if this process may open few files.
 const MAX_OPEN: u64 = 8192;
 /// The most files tracked at all; a process that creates more and runs each of them is suspect.
 const MAX_FILES: u64 = 131_072;
@@ -85,7 +86,7 @@ fn dump_key(pid: u32, identity: &FileIdentity) -> (u32, FileKey) {
 }
 
 impl Modules {
-    /// Keeps at most half of this process's limit of `open_files` open. A recording that is taken in parts may never end, so
+    /// Keeps at most half of this process's limit of `open_files` open, and some more for tables and dumps. A recording that is taken in parts may never end, so
     /// its limits of bytes are for some minutes each.
     ///
     /// # Errors
@@ -102,8 +103,8 @@ impl Modules {
             shares: AllShares {
                 open: Shares::new(MAX_OPEN.min(open_files / 2)),
                 files: Shares::new(MAX_FILES),
-                tables: Shares::new(MAX_TABLES),
-                dumps: Shares::new(MAX_DUMPS),
+                tables: Shares::new(MAX_TABLES.min(open_files / 8)),
+                dumps: Shares::new(MAX_DUMPS.min(open_files / 16)),
             },
             n_over: Omitted::default(),
             has_vdso32: false,

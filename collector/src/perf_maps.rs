@@ -48,6 +48,8 @@ struct Table {
     directory: Option<Arc<Directory>>,
     /// Start time of its process; `None` if that had already ended.
     start_ticks: Option<u64>,
+    /// The user of the process at the last look. A server may become another user after its first code.
+    user: Option<u32>,
     /// Inode of the file last read, and the number of bytes read.
     read: (u64, u64),
     is_refused: bool,
@@ -62,6 +64,7 @@ pub(crate) struct Directory {
     tmp: File,
     /// The pid as the process sees it.
     inner_pid: u32,
+    /// The user of the process.
     owner: u32,
 }
 
@@ -80,11 +83,9 @@ impl PerfMaps {
 
     /// Starts looking for the table of a process.
     pub(crate) fn add(&mut self, pid: u32, place: Place, directory: Option<Directory>) {
-        let (directory, start_ticks) = (directory.map(Arc::new), start_ticks(pid));
-        self.processes.insert(
-            pid,
-            Table { place, directory, start_ticks, read: (0, 0), is_refused: false, backoff: Backoff::default() },
-        );
+        let (directory, start_ticks, backoff) = (directory.map(Arc::new), start_ticks(pid), Backoff::default());
+        let table = Table { place, directory, start_ticks, user: None, read: (0, 0), is_refused: false, backoff };
+        self.processes.insert(pid, table);
     }
 
     /// Emits what was written since the last look, each piece as [`Compiled::PerfMap`]. Returns the processes that have
@@ -107,14 +108,17 @@ impl PerfMaps {
                 continue;
             }
             let before = table.read;
+            let user = effective_uid(pid);
             // Before its table is read, so that a process that ends meanwhile gets another look.
             if start_ticks(pid).is_none_or(|ticks| table.start_ticks != Some(ticks)) {
                 ended.push(pid);
+            } else {
+                table.user = user.or(table.user);
             }
-            let directory = table.directory.clone();
-            let found = calls.call(table.place, move || match directory {
-                Some(directory) => open(&directory.tmp, directory.inner_pid, directory.owner),
-                None => open_path("/tmp").map_or(AtPath::Missing, |tmp| open(&tmp, pid, own_uid())),
+            let (directory, user) = (table.directory.clone(), table.user);
+            let found = calls.call(table.place, move || match directory.as_deref() {
+                Some(Directory { tmp, inner_pid, owner }) => open(tmp, *inner_pid, [*owner, user.unwrap_or(*owner)]),
+                None => open_path("/tmp").map_or(AtPath::Missing, |tmp| open(&tmp, pid, [own_uid(); 2])),
             });
             table.is_refused = match found.unwrap_or(AtPath::Refused) {
                 AtPath::Missing => false,
@@ -212,9 +216,10 @@ struct MapFile {
 }
 
 impl MapFile {
-    /// The table, if it is a regular file of this owner with a single link.
-    fn of(file: File, owner: u32) -> Option<Self> {
-        let metadata = file.metadata().ok().filter(|metadata| is_regular_of(metadata, owner))?;
+    /// The table, if it is a regular file of one of these owners with a single link.
+    fn of(file: File, owners: [u32; 2]) -> Option<Self> {
+        let is_regular = |metadata: &Metadata| owners.iter().any(|&owner| is_regular_of(metadata, owner));
+        let metadata = file.metadata().ok().filter(is_regular)?;
         Some(Self { file, inode: metadata.ino(), len: metadata.len() })
     }
 }
@@ -224,16 +229,16 @@ pub(crate) fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
 }
 
-/// Opens the table in a directory if it is a regular file of `owner`. Follows neither links nor mounts over the name:
+/// Opens the table in a directory if it is a regular file of one of the `owners`. Follows neither links nor mounts over the name:
 /// in a user namespace, anyone can mount a file there that only we may read.
 ///
 /// # Sources
 /// openat2(2). `dso__load` in `tools/perf/util/symbol.c` of Linux refuses maps of other owners, except root's.
-fn open(tmp: impl AsFd, pid: u32, owner: u32) -> AtPath {
+fn open(tmp: impl AsFd, pid: u32, owners: [u32; 2]) -> AtPath {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     match openat2(tmp, format!("perf-{pid}.map"), flags, Mode::empty(), resolve).map(File::from) {
-        Ok(file) => MapFile::of(file, owner).map_or(AtPath::Refused, AtPath::Opened),
+        Ok(file) => MapFile::of(file, owners).map_or(AtPath::Refused, AtPath::Opened),
         Err(rustix::io::Errno::NOENT) => AtPath::Missing,
         Err(_) => AtPath::Refused,
     }
@@ -281,6 +286,7 @@ mod tests {
             place: Place::below_root_of(1),
             directory: None,
             start_ticks: None,
+            user: None,
             read: (0, 0),
             is_refused: false,
             backoff: Backoff::default(),
@@ -288,7 +294,7 @@ mod tests {
     }
 
     fn opened(file: &File) -> MapFile {
-        MapFile::of(file.try_clone().unwrap(), own_uid()).unwrap()
+        MapFile::of(file.try_clone().unwrap(), [own_uid(); 2]).unwrap()
     }
 
     /// Takes the tables of processes; also returns how many were not taken.
@@ -339,6 +345,27 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(look(&mut maps), (vec![pid], 1));
         assert_eq!(look(&mut maps), (Vec::new(), 0));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Check that the table of a process that has changed its user is found, while the process runs and when it has ended.
+    #[test]
+    fn users_may_change() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let (pid, mut maps) = (child.id(), PerfMaps::default());
+        let directory = Directory { owner: own_uid() + 1, ..Directory::of(pid).unwrap() };
+        maps.add(pid, Place::below_root_of(pid), Some(directory));
+        let path = format!("/tmp/perf-{pid}.map");
+        let mut look = |text: &str| {
+            let mut n = 0;
+            File::options().append(true).create(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+            maps.look(true, &mut BlockingCalls::default(), &ParseHere, &|| true, &mut |_| n += 1);
+            n
+        };
+        assert_eq!(look("1000 10 f\n"), 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(look("2000 10 g\n"), 1);
         std::fs::remove_file(&path).unwrap();
     }
 
@@ -409,8 +436,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("perf-7.map"), "1000 10 f\n").unwrap();
         let own = dir.path().metadata().unwrap().uid();
-        let open = |pid, owner| open(open_path(dir.path()).unwrap(), pid, owner);
+        let open_of = |pid, owners| open(open_path(dir.path()).unwrap(), pid, owners);
+        let open = |pid, owner| open_of(pid, [owner; 2]);
         assert!(matches!(open(7, own), AtPath::Opened(_)));
+        assert!(matches!(open_of(7, [own + 1, own]), AtPath::Opened(_)), "its user changed");
         assert!(matches!(open(7, own + 1), AtPath::Refused), "not even root's");
         assert!(matches!(open(8, own), AtPath::Missing));
         std::fs::hard_link(dir.path().join("perf-7.map"), dir.path().join("other")).unwrap();

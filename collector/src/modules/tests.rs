@@ -182,7 +182,7 @@ fn many_files_are_checked_in_turn() {
 /// that there is room again when processes have ended.
 #[test]
 fn tables_that_are_too_many_are_counted() {
-    let mut modules = modules(1024);
+    let mut modules = modules(8 * MAX_TABLES);
     // Larger than any process number, so these have ended, and count for one user.
     let first = 1 << 23;
     let n = u32::try_from(MAX_TABLES).unwrap();
