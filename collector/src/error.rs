@@ -259,6 +259,17 @@ pub enum Error {
         /// The name.
         function: String,
     },
+    /// The function to probe is an indirect one.
+    #[error(
+        "the code of `{function}` in {} is chosen when a program starts (an indirect function, `i` in nm); pass the \
+         address of the chosen function as 0xADDRESS, as a debugger shows it", .file.display()
+    )]
+    IndirectFunction {
+        /// The file.
+        file: PathBuf,
+        /// The name.
+        function: String,
+    },
     /// A sampling rate was requested for an event that cannot have one.
     #[error("cannot sample {event} at a rate; use -c N to sample one in N")]
     RateOfOccurrences {

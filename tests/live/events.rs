@@ -215,6 +215,53 @@ fn probes() {
     );
 }
 
+/// Check that of a function with several versions the default one is probed, that a version can be named, and that a
+/// function whose code is chosen at the start is refused; in a stripped library, and in one with all symbols.
+#[test]
+fn versions_of_functions_are_distinguished() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let files = [
+        (
+            "work.c",
+            "void work_old(void) {} void work_new(void) {} static void *pick(void) { return work_new; }
+             __asm__(\".symver work_old,work@V1\\n.symver work_new,work@@V2\");
+             void chosen(void) __attribute__((ifunc(\"pick\")));",
+        ),
+        ("map", "V1 { global: work; }; V2 { global: work; chosen; local: *; } V1;"),
+        ("main.c", "void work(void); int main(void) { for (int n = 0; n < 10; n++) work(); }"),
+    ];
+    for (name, text) in files {
+        fs::write(path(name), text).unwrap();
+    }
+    let library = path("libwork.so");
+    let script = format!("-Wl,--version-script={}", path("map").display());
+    for symbols in ["-g", "-s"] {
+        compile("gcc", &["-O1", "-shared", "-fPIC", symbols, &script], &library, &path("work.c"));
+        let (link, search) = (format!("-L{}", dir.path().display()), format!("-Wl,-rpath,{}", dir.path().display()));
+        let built =
+            ran(Command::new("gcc").arg("-o").args([path("main"), path("main.c")]).args([&*link, &search, "-lwork"]));
+        assert_eq!(built.status, 0, "{}", built.stderr);
+        let probe = |place: &str| {
+            let event = format!("uprobe:{}:{place}", library.display());
+            let ran = ran(fpprof().args(["record", "-e", &event, "-o"]).arg(path("run")).arg("--").arg(path("main")));
+            (ran.status == 0).then(|| number(&report(&path("run"), &[]), "fired")).ok_or(ran.stderr)
+        };
+        for place in ["work", "work@V2", "work@@V2"] {
+            assert_eq!(probe(place), Ok(10), "{symbols} {place}");
+        }
+        for (place, why) in [
+            ("work@V1", "the event did not happen"),
+            ("work@@V1", "has no function `work@@V1`"),
+            ("work@V3", "has no function `work@V3`"),
+            ("chosen", "the code of `chosen`"),
+        ] {
+            let refused = probe(place).expect_err(place);
+            assert!(refused.contains(why), "{symbols} {place}: {refused}");
+        }
+    }
+}
+
 /// Check that hardware counters are sampled if available, and otherwise refused with an alternative.
 #[test]
 fn counters_of_the_processor() {

@@ -1,9 +1,14 @@
 //! File offsets of probes.
+//!
+//! A function of a shared library may have several versions, of which old ones are for programs that were linked long ago. Its
+//! name alone is that of the default version, which a program linked today would call.
 
 use crate::error::Error;
 use crate::parse::{FileParser, Found, ParseTask};
 use crate::perf_maps::own_uid;
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, ReadCache, ReadRef, SegmentFlags, elf::PF_X};
+use object::elf::{PF_X, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
+use object::read::elf::{ElfFile, FileHeader, Sym as _};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, ReadCache, ReadRef, SegmentFlags};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -29,6 +34,9 @@ pub(super) fn file_offset(
         Some(Found::Several) => {
             Err(Error::SeveralPlaces { file: path.to_owned(), function: symbol.unwrap_or_default().to_owned() })
         }
+        Some(Found::Indirect) => {
+            Err(Error::IndirectFunction { file: path.to_owned(), function: symbol.unwrap_or_default().to_owned() })
+        }
         Some(Found::Nothing) => Err(Error::NoSuchPlace {
             file: path.to_owned(),
             place: match (symbol, offset) {
@@ -44,42 +52,122 @@ pub(super) fn file_offset(
 /// Like [`file_offset`], for an open file.
 pub(crate) fn code_offset(file: &File, symbol: Option<&str>, offset: u64) -> Found {
     let data = ReadCache::new(file);
-    let Ok(elf) = object::File::parse(&data) else { return Found::Unreadable };
-    let address = match symbol.map(|symbol| addresses_of(&elf, symbol)).as_deref() {
-        Some([start]) => start.checked_add(offset),
-        Some([]) => None,
-        Some(_) => return Found::Several,
-        None => Some(offset),
+    let found = match object::File::parse(&data) {
+        Ok(object::File::Elf64(elf)) => offset_in(&elf, symbol, offset),
+        Ok(object::File::Elf32(elf)) => offset_in(&elf, symbol, offset),
+        _ => return Found::Unreadable,
     };
-    address.and_then(|address| offset_of(&elf, address)).map_or(Found::Nothing, Found::Offset)
+    found.map_or_else(|why| why, Found::Offset)
 }
 
-/// The addresses of the functions of that name: several files of a program may have a static one each. If there is none,
-/// the first of that name with a version (`memcpy@GLIBC_2.14`), or of those for other modules, whose versions are in
-/// another table.
-fn addresses_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, name: &str) -> Vec<u64> {
-    // A variable may have the same name.
-    let is_named = |symbol: &object::Symbol<'a, '_, R>| {
-        symbol.is_definition()
-            && symbol.name_bytes().is_ok_and(|bytes| bytes == name.as_bytes())
-            && offset_of(elf, symbol.address()).is_some()
-    };
-    let is_version = |symbol: &object::Symbol<'a, '_, R>| {
-        let bytes = symbol.name_bytes().unwrap_or_default();
-        symbol.is_definition() && bytes.split(|&byte| byte == b'@').next() == Some(name.as_bytes())
-    };
-    let mut found: Vec<u64> = elf.symbols().filter(is_named).map(|symbol| symbol.address()).collect();
-    found.sort_unstable();
-    found.dedup();
+fn offset_in<'a, E: FileHeader, R: ReadRef<'a>>(
+    elf: &ElfFile<'a, E, R>,
+    symbol: Option<&str>,
+    offset: u64,
+) -> Result<u64, Found> {
+    let start = symbol.map_or(Ok(0), |symbol| address_of(elf, symbol.as_bytes()))?;
+    let address = start.checked_add(offset).ok_or(Found::Nothing)?;
+    offset_of(elf, address).ok_or(Found::Nothing)
+}
+
+/// A function with a name.
+#[derive(Debug)]
+struct Named {
+    address: u64,
+    /// Its version; empty if it has none.
+    version: Vec<u8>,
+    is_default: bool,
+    /// Whether it is called only to choose, when a program starts, the function that is then called under the name.
+    is_indirect: bool,
+}
+
+/// The address of the function of that name, which may end with a version: `NAME@VERSION`, or `NAME@@VERSION` for the
+/// default one.
+fn address_of<'a, E: FileHeader, R: ReadRef<'a>>(elf: &ElfFile<'a, E, R>, symbol: &[u8]) -> Result<u64, Found> {
+    let (name, wanted) = parts(symbol);
+    // Of the table for other modules, versions are in another section.
+    let mut found = chosen(functions(elf, name), wanted);
     if found.is_empty() {
-        let first = elf.symbols().find(is_version).or_else(|| elf.dynamic_symbols().find(is_version));
-        found.extend(first.map(|symbol| symbol.address()));
+        found = chosen(versioned_functions(elf, name), wanted);
     }
-    found
+    let is_indirect = found.iter().any(|function| function.is_indirect);
+    found.sort_unstable_by_key(|function| function.address);
+    found.dedup_by_key(|function| function.address);
+    match found.as_slice() {
+        [] => Err(Found::Nothing),
+        [_] if is_indirect => Err(Found::Indirect),
+        [one] => Ok(one.address),
+        // Several files of a program may have a static one each.
+        _ => Err(Found::Several),
+    }
+}
+
+/// A name without its version, and that, with whether it is the default one.
+fn parts(symbol: &[u8]) -> (&[u8], Option<(&[u8], bool)>) {
+    let Some(at) = symbol.iter().position(|&byte| byte == b'@') else { return (symbol, None) };
+    let (name, version) = symbol.split_at(at);
+    let version = version.strip_prefix(b"@").unwrap_or(version);
+    (name, Some(version.strip_prefix(b"@").map_or((version, false), |version| (version, true))))
+}
+
+/// Of the functions of a name, those of the wanted version; without one those that have none, or else of the default
+/// version, or else all.
+fn chosen(mut functions: Vec<Named>, wanted: Option<(&[u8], bool)>) -> Vec<Named> {
+    if let Some((version, is_default)) = wanted {
+        functions.retain(|function| function.version == version && (function.is_default || !is_default));
+        return functions;
+    }
+    for suits in [|function: &Named| function.version.is_empty(), |function: &Named| function.is_default] {
+        if functions.iter().any(suits) {
+            functions.retain(suits);
+            break;
+        }
+    }
+    functions
+}
+
+/// The functions of a name in the table for the program itself, where a version is part of the name.
+fn functions<'a, E: FileHeader, R: ReadRef<'a>>(elf: &ElfFile<'a, E, R>, name: &[u8]) -> Vec<Named> {
+    let symbols = elf.symbols().filter_map(|symbol| {
+        let (of, version) = parts(symbol.name_bytes().ok()?);
+        let (version, is_default) = version.unwrap_or((b"", true));
+        (of == name).then(|| named(elf, symbol.elf_symbol(), version, is_default))?
+    });
+    symbols.collect()
+}
+
+/// The functions of a name in the table for other modules.
+fn versioned_functions<'a, E: FileHeader, R: ReadRef<'a>>(elf: &ElfFile<'a, E, R>, name: &[u8]) -> Vec<Named> {
+    let endian = elf.endian();
+    let versions = elf.elf_section_table().versions(endian, elf.data()).ok().flatten();
+    let symbols = elf.dynamic_symbols().filter(|symbol| symbol.name_bytes() == Ok(name)).filter_map(|symbol| {
+        let index = versions.as_ref().map(|versions| versions.version_index(endian, symbol.index()));
+        let version =
+            versions.as_ref().zip(index).and_then(|(versions, index)| versions.version(index.index()).ok()?);
+        let is_default = index.is_none_or(|index| !index.is_hidden());
+        named(elf, symbol.elf_symbol(), version.map_or(b"", |version| version.name()), is_default)
+    });
+    symbols.collect()
+}
+
+/// A symbol as a function; a variable may have the same name.
+fn named<'a, E: FileHeader, R: ReadRef<'a>>(
+    elf: &ElfFile<'a, E, R>,
+    symbol: &E::Sym,
+    version: &[u8],
+    is_default: bool,
+) -> Option<Named> {
+    let endian = elf.endian();
+    let address = symbol.st_value(endian).into();
+    let is_code = [STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE].contains(&symbol.st_type())
+        && !symbol.is_undefined(endian)
+        && offset_of(elf, address).is_some();
+    let is_indirect = symbol.st_type() == STT_GNU_IFUNC;
+    is_code.then(|| Named { address, version: version.to_vec(), is_default, is_indirect })
 }
 
 /// The file offset of an address; `None` unless it is in an executable segment.
-fn offset_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, address: u64) -> Option<u64> {
+fn offset_of<'a, E: FileHeader, R: ReadRef<'a>>(elf: &ElfFile<'a, E, R>, address: u64) -> Option<u64> {
     elf.segments().find_map(|segment| {
         let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if (p_flags & PF_X).0 != 0);
         let (start, len) = segment.file_range();
@@ -103,8 +191,8 @@ mod tests {
     fn places_are_found_in_this_program() {
         let program = std::env::current_exe().unwrap();
         let bytes = std::fs::read(&program).unwrap();
-        let elf = object::File::parse(bytes.as_slice()).unwrap();
-        let [main] = addresses_of(&elf, "main")[..] else { panic!("a program has a main") };
+        let elf = object::read::elf::ElfFile64::<object::Endianness>::parse(bytes.as_slice()).unwrap();
+        let main = address_of(&elf, b"main").expect("a program has a main");
         let offset = file_offset(&program, Some("main"), 4).unwrap();
         assert_eq!(file_offset(&program, None, main + 4).unwrap(), offset);
         let code = usize::try_from(offset - 4).unwrap();

@@ -57,6 +57,8 @@ pub enum Found {
     Offset(u64),
     /// Several functions have the name.
     Several,
+    /// The function of the name is chosen when a program starts.
+    Indirect,
     /// Records of a jitdump.
     Records {
         /// Where to continue.
