@@ -1,5 +1,6 @@
 //! Counts equal stacks.
 
+use super::frame::named;
 use super::recent::Recent;
 use super::{FrameKey, Interned, Where};
 use crate::address_space::CommIx;
@@ -106,10 +107,10 @@ impl Folder {
                 continue;
             };
             self.current.truncate(n_kernel);
-            for frame in unwound.frames {
+            for frame in named(unwound.frames) {
                 let number = self
                     .recent
-                    .number(frame, seen.space, seen.modules, seen.sample.time_ns, |key| self.frames.number(key));
+                    .number(&frame, seen.space, seen.modules, seen.sample.time_ns, |key| self.frames.number(key));
                 self.current.push(number);
             }
             let stack = self.stack_number();

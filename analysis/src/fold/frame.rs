@@ -4,7 +4,7 @@ use crate::address_space::FileIx;
 use crate::folded::Origin;
 use crate::replay::PlacedSpace;
 use crate::symbols::JitCode;
-use fpprof_unwind::{Frame, FrameSource, Modules};
+use fpprof_unwind::{Frame, FrameFlags, FrameSource, Modules};
 
 /// The place of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +41,16 @@ pub struct FrameKey {
     pub is_return: bool,
 }
 
+/// The frames of a stack as they are named. A signal handler returns to code that did not call it, at its first instruction: that
+/// is the frame whose caller was interrupted, and no byte before it is of the same function.
+pub(crate) fn named(frames: &[Frame]) -> impl Iterator<Item = Frame> {
+    let interrupted = frames.iter().skip(1).map(|caller| caller.flags.is_instruction).chain([false]);
+    frames.iter().zip(interrupted).map(|(frame, is_signal)| {
+        let is_instruction = frame.flags.is_instruction || is_signal;
+        Frame { flags: FrameFlags { is_instruction, ..frame.flags }, ..*frame }
+    })
+}
+
 /// The place of a frame of a stack in this space at a time.
 #[must_use]
 pub fn locate(frame: &Frame, space: &PlacedSpace, modules: &impl Modules, time_ns: u64) -> Where {
@@ -66,5 +76,24 @@ pub(crate) fn origin(frame: &Frame) -> Origin {
         FrameSource::FramePointer => Origin::FramePointer,
         FrameSource::Kernel => Origin::Kernel,
         FrameSource::Heuristic => Origin::Heuristic,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the code to which a signal handler returns is looked up at its own address, and other callers before theirs.
+    #[test]
+    fn code_after_handlers_is_found() {
+        let frame = |address, is_instruction| Frame {
+            address,
+            cfa: 0,
+            source: FrameSource::Cfi,
+            flags: FrameFlags { is_instruction, ..FrameFlags::default() },
+        };
+        let stack = [frame(0x10, true), frame(0x20, false), frame(0x30, false), frame(0x40, true), frame(0x50, false)];
+        let lookups: Vec<u64> = named(&stack).map(|frame| frame.lookup()).collect();
+        assert_eq!(lookups, [0x10, 0x1f, 0x30, 0x40, 0x4f]);
     }
 }
