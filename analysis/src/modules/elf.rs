@@ -58,6 +58,13 @@ impl SectionInfo {
         self.flags & elf::SHF_EXECINSTR.0 != 0
     }
 
+    /// Whether it consists of stubs that call other functions. Linkers may put a symbol without a size on one, for a function that
+    /// is chosen at run time.
+    #[must_use]
+    pub fn has_stubs(&self) -> bool {
+        matches!(&*self.name, b".plt" | b".plt.sec" | b".plt.got" | b".iplt")
+    }
+
     /// Offset and size in the file, if it is not compressed.
     pub(super) fn plain_range(&self) -> Option<(u64, u64)> {
         self.file_range.filter(|_| self.compression.is_none())

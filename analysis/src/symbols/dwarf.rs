@@ -178,6 +178,10 @@ impl UnitNames<'_> {
     ) -> Result<Vec<Name>, Stop> {
         // The first is the function itself; all others are inlined into it.
         let mut functions: At<'_> = functions;
+        // clang's `-gline-tables-only` leaves out functions in which nothing is inlined, and a split file may be missing.
+        if functions.is_empty() && line.0.is_some() {
+            functions.extend(self.symbols.find(svma).map(|name| Function { name: Some(name), ..Function::default() }));
+        }
         // Prefer the exported name, which callers use. For a static function in Rust or C++, only the symbol has the
         // path.
         let mangled = || self.symbols.find(svma).filter(|symbol| is_mangled(symbol));

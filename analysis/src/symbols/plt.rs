@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 const MAX_BYTES: u64 = 32 << 20;
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 4 << 10;
-/// Size of a stub in every PLT that linkers generate for x86-64, except for the first one in `.plt`.
-const STUB_BYTES: u64 = 16;
+/// The sizes of stubs that linkers generate for x86-64, except for the first one in `.plt`. Small ones are in `.plt.got`, and
+/// in the `.plt` of static programs by GNU ld.
+const STUB_BYTES: [u64; 2] = [8, 16];
 /// The largest stub for aarch64: lld's with `bti c`.
 const MAX_AARCH64_STUB_BYTES: u64 = 24;
 /// `R_X86_64_IRELATIVE` and `R_AARCH64_IRELATIVE`: the slot gets the return value of the function at the addend.
@@ -65,7 +66,7 @@ impl<'a> Stubs<'a> {
     /// Architecture, §9.1, and lld's and ld's PLT: `bti c`, then `adrp x16`, `ldr x17, [x16, #low]`.
     fn slot(&self, svma: u64) -> Option<u64> {
         let section = self.sections.iter().find(|section| svma.wrapping_sub(section.svma) < section.bytes)?;
-        if !section.is_code() || !matches!(&*section.name, b".plt" | b".plt.sec" | b".plt.got" | b".iplt") {
+        if !section.is_code() || !section.has_stubs() {
             return None;
         }
         let in_section = svma.wrapping_sub(section.svma);
@@ -75,7 +76,8 @@ impl<'a> Stubs<'a> {
             Some((section.svma.wrapping_add(at), code.get(from..from.checked_add(16)?.min(code.len()))?))
         };
         match self.elf.image().arch? {
-            Arch::X86_64 => x86_64_slot(stub(small_stub(&section.name, in_section))?),
+            // No large stub has the code of a small one in its middle.
+            Arch::X86_64 => STUB_BYTES.iter().find_map(|bytes| x86_64_slot(stub(in_section & !(bytes - 1))?)),
             Arch::Aarch64 => (0..MAX_AARCH64_STUB_BYTES)
                 .step_by(4)
                 .find_map(|offset| aarch64_slot(stub((in_section & !3).checked_sub(offset)?)?)),
@@ -118,12 +120,6 @@ struct Targets {
     named: BTreeMap<u64, Vec<u8>>,
     /// Address of the resolver function that returns the target.
     resolved: BTreeMap<u64, u64>,
-}
-
-/// Start of the stub that contains an x86-64 address: those of `.plt.got` may be 8 bytes long.
-fn small_stub(section: &[u8], at: u64) -> u64 {
-    let bytes = if section == b".plt.got" { 8 } else { STUB_BYTES };
-    at & !(bytes - 1)
 }
 
 fn x86_64_slot((svma, code): (u64, &[u8])) -> Option<u64> {

@@ -238,6 +238,9 @@ fn function<E: FileHeader<Endian = Endianness>>(
     if kind == elf::STT_NOTYPE && home.is_none_or(|home| !home.is_code()) {
         return None;
     }
+    if bytes == 0 && home.is_some_and(SectionInfo::has_stubs) {
+        return None;
+    }
     let end = if bytes > 0 { svma.checked_add(bytes)? } else { home?.svma.checked_add(home?.bytes)? };
     let binding = match symbol.st_bind() {
         elf::STB_GLOBAL => 0,
