@@ -5,6 +5,7 @@ use crate::output::print_message;
 use crate::recordings::Source;
 use crate::serve;
 use anyhow::Context as _;
+use fpprof_analysis::folded::Unit;
 use fpprof_analysis::profile::Profile;
 use fpprof_analysis::strategy::Strategy;
 use jiff::Timestamp;
@@ -84,7 +85,8 @@ pub(crate) fn profile(source: &Source, rows: &Rows, strategy: Option<Strategy>) 
         ("strategy", strategy.map(|strategy| strategy.to_string())),
     ];
     let given = given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    let pairs: Vec<(String, String)> = given.chain(rows.conditions.iter().cloned()).collect();
+    let given: Vec<(String, String)> = given.collect();
+    let pairs: Vec<(String, String)> = given.iter().chain(&rows.conditions).cloned().collect();
     let filter = serve::filter(&pairs).map_err(|error| {
         let is_own = ["from:", "to:", "event:", "strategy:"].iter().any(|name| error.starts_with(name));
         Usage(format!("{}{error}", if is_own { "--" } else { "--where " }))
@@ -94,9 +96,21 @@ pub(crate) fn profile(source: &Source, rows: &Rows, strategy: Option<Strategy>) 
     for why in missing {
         print_message(&format!("warning  {why}: samples are missing"));
     }
-    let profile = profile
-        .with_context(|| format!("{}: no samples match; widen --from and --to, or remove a --where", path.display()))?;
+    let profile = profile.with_context(|| {
+        let options = given.iter().map(|(name, value)| format!("--{name} {value}"));
+        let conditions = rows.conditions.iter().map(|(column, value)| format!("--where {column}={value}"));
+        let only = source.only.filter();
+        let only = (!only.is_all()).then(|| only.to_string());
+        let asked: Vec<String> = options.chain(conditions).chain(only).collect();
+        match asked.as_slice() {
+            [] => format!("{}: the store has no samples", path.display()),
+            asked => format!("{}: no samples match {}", path.display(), asked.join(" ")),
+        }
+    })?;
     print_message(&format!("fpprof: {}", summary(&profile)));
+    if profile.unit == Unit::CpuNs {
+        print_message("note  the sampling rate changed: shares are those of CPU time, in nanoseconds, not of samples");
+    }
     Ok(profile)
 }
 

@@ -22,6 +22,8 @@ pub enum Unit {
     Samples,
     /// The time that threads were blocked, nanoseconds.
     BlockedNs,
+    /// CPU time, nanoseconds: of samples that stand for different amounts of it.
+    CpuNs,
 }
 
 impl Folded {
@@ -30,7 +32,7 @@ impl Folded {
     pub fn amount(&self, stack: &FoldedStack) -> u64 {
         match self.unit {
             Unit::Samples => stack.samples,
-            Unit::BlockedNs => stack.weight,
+            Unit::BlockedNs | Unit::CpuNs => stack.weight,
         }
     }
 }

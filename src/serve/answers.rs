@@ -152,7 +152,7 @@ impl Answer<'_> {
         let FacetsAnswer { choice, others, .. } = self.choose(&Arc::new(filter.clone()))?.finish();
         let Some(choice) = choice else { return Ok((None, self.unread_lines())) };
         let without = (others > 0)
-            .then(|| format!("{others} samples of {} are of machines without {}", choice.event, choice.strategy));
+            .then(|| format!("{others} more samples of {} were not unwound with {}", choice.event, choice.strategy));
         let filter = filter.clone().with(Facet::Event, &choice.event).with(Facet::Strategy, &choice.strategy);
         let mut profile = StoreProfile::new(choice, only.clone());
         self.each(Table::Stacks, &Arc::new(filter), &StoreProfile::COLUMNS, true, |rows| profile.add(rows))?;
@@ -218,17 +218,19 @@ impl Answer<'_> {
     }
 
     /// The event, strategy and unit of an answer; what the filter leaves open is chosen by [`Facets`]. The default unit
-    /// is samples, but for waits their durations.
+    /// is samples, but for waits their durations, and CPU time if samples stand for different amounts of it.
     fn chosen(&mut self, filter: &Filter, unit: Option<Unit>) -> Result<(Option<Choice>, Unit), Failure> {
         if let (Some(event), Some(strategy), Some(unit)) =
             (filter.only(Facet::Event), filter.only(Facet::Strategy), unit)
         {
             let (event, strategy) = (event.to_owned(), strategy.to_owned());
-            return Ok((Some(Choice { event, strategy, weight_unit: String::new() }), unit));
+            let (weight_unit, weights_differ) = (String::new(), false);
+            return Ok((Some(Choice { event, strategy, weight_unit, weights_differ }), unit));
         }
         let choice = self.choose(&Arc::new(filter.clone()))?.finish().choice;
-        let are_waits = choice.as_ref().is_some_and(|choice| choice.weight_unit == "blocked_ns");
-        Ok((choice, unit.unwrap_or(if are_waits { Unit::Weight } else { Unit::Samples })))
+        let is_weighed = |choice: &Choice| choice.weights_differ || choice.weight_unit == "blocked_ns";
+        let default = if choice.as_ref().is_some_and(is_weighed) { Unit::Weight } else { Unit::Samples };
+        Ok((choice, unit.unwrap_or(default)))
     }
 
     fn choose(&mut self, filter: &Arc<Filter>) -> Result<Facets, Failure> {

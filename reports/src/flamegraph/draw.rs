@@ -43,8 +43,9 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut dyn Write) -> Result<()
     drawing.count_name = match folded.unit {
         Unit::Samples => "samples".to_owned(),
         Unit::BlockedNs => "ms blocked".to_owned(),
+        Unit::CpuNs => "ms of CPU time".to_owned(),
     };
-    if folded.unit == Unit::BlockedNs {
+    if folded.unit != Unit::Samples {
         drawing.factor = 1e-6;
     }
     drawing.image_width = options.width;
@@ -94,9 +95,11 @@ fn ends(ends: &Ends, unit: Unit) -> Vec<Part> {
 }
 
 pub(super) fn amount(n: u64, unit: Unit) -> String {
+    let ms = || count(n.saturating_add(500_000) / 1_000_000);
     match unit {
         Unit::Samples => format!("{} sample{}", count(n), plural(n)),
-        Unit::BlockedNs => format!("{} ms blocked", count(n.saturating_add(500_000) / 1_000_000)),
+        Unit::BlockedNs => format!("{} ms blocked", ms()),
+        Unit::CpuNs => format!("{} ms of CPU time", ms()),
     }
 }
 

@@ -94,19 +94,19 @@ impl<'p> Writer<'p> {
     fn sample(&mut self, thread: ThreadHandle, stack: Option<StackHandle>, sample: &ProfileSample) {
         let time = Timestamp::from_nanos_since_reference(sample.time_ns);
         let is_time = event_of(self.profile, sample).is_some_and(|event| event.weight == Weight::CpuNs);
-        if self.profile.unit == Unit::BlockedNs {
-            // The format counts whole milliseconds: the remainder goes to the thread's next wait.
-            let left_ns = self.left_ns.entry(thread).or_default();
-            let blocked_ns = sample.weight.saturating_add(*left_ns);
-            *left_ns = blocked_ns % NS_PER_MS;
-            let ms = i32::try_from(blocked_ns / NS_PER_MS).unwrap_or(i32::MAX);
-            self.firefox.set_thread_samples_weight_type(thread, WeightType::TracingMs);
-            self.firefox.add_sample(thread, time, stack, CpuDelta::ZERO, ms);
-        } else {
-            let cpu = if is_time { CpuDelta::from_nanos(sample.weight) } else { CpuDelta::ZERO };
+        let cpu = if is_time { CpuDelta::from_nanos(sample.weight) } else { CpuDelta::ZERO };
+        if self.profile.unit == Unit::Samples {
             // Equal samples of an aggregated recording.
             let weight = i32::try_from(sample.samples).unwrap_or(i32::MAX);
             self.firefox.add_sample(thread, time, stack, cpu, weight);
+        } else {
+            // The format counts whole milliseconds: the remainder goes to the thread's next sample.
+            let left_ns = self.left_ns.entry(thread).or_default();
+            let ns = sample.weight.saturating_add(*left_ns);
+            *left_ns = ns % NS_PER_MS;
+            let ms = i32::try_from(ns / NS_PER_MS).unwrap_or(i32::MAX);
+            self.firefox.set_thread_samples_weight_type(thread, WeightType::TracingMs);
+            self.firefox.add_sample(thread, time, stack, cpu, ms);
         }
     }
 

@@ -143,7 +143,7 @@ fn id(of_recording: impl Hash, of_process: impl Hash, profile: &Profile) -> Vec<
 fn one_sample(profile: &Profile, stack: u32, samples: &[&ProfileSample], attribute_indices: Vec<i32>) -> Sample {
     let value = |sample: &&ProfileSample| match profile.unit {
         Unit::Samples => sample.samples,
-        Unit::BlockedNs => sample.weight,
+        Unit::BlockedNs | Unit::CpuNs => sample.weight,
     };
     let int = |value| i64::try_from(value).unwrap_or(i64::MAX);
     let start = profile.recorded.start_unix_ns;
@@ -169,7 +169,7 @@ fn of_event(profile: &Profile, event: u32, samples: Vec<Sample>, strings: &mut S
     let mut value =
         |(name, unit): (&str, &str)| ValueType { type_strindex: of(strings, name), unit_strindex: of(strings, unit) };
     let sample_type = match (profile.unit, event) {
-        (Unit::BlockedNs, Some(event)) => value(value_type(event)),
+        (Unit::BlockedNs | Unit::CpuNs, Some(event)) => value(value_type(event)),
         _ => value(("samples", COUNT)),
     };
     OtlpProfile {

@@ -33,6 +33,8 @@ pub struct Facets {
     /// Samples by combination that pass all filters but those of labels.
     whatever_label: Vec<u64>,
     combinations: Vec<Combination>,
+    /// The least and the most weight of a row's samples, for one of them, by combination.
+    each: Vec<[u64; 2]>,
     first_us: Option<i64>,
     end_us: Option<i64>,
 }
@@ -62,6 +64,9 @@ pub struct Choice {
     /// The unit of its weights; empty if it was not looked up.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub weight_unit: String,
+    /// Whether its samples stand for different amounts of CPU time, as after a change of the rate: then weights are added
+    /// up by default, not samples.
+    pub weights_differ: bool,
 }
 
 /// The choices of each filter.
@@ -80,8 +85,8 @@ pub struct FacetsAnswer {
     pub labels: BTreeMap<String, Vec<Named>>,
     /// By column, the number of names left out; they have fewer samples.
     pub left_out: BTreeMap<Facet, usize>,
-    /// Samples of the chosen event of machines that have none under the chosen strategy; each machine's under the strategy with
-    /// the most of them.
+    /// How many more samples of the chosen event there are under other strategies; each machine's under the strategy with the
+    /// most of them.
     pub others: u64,
     /// Start of the first and end of the last interval in the filter's range, seconds since 1970.
     pub span: Option<[f64; 2]>,
@@ -102,7 +107,8 @@ impl Facets {
     pub fn new(filter: Arc<Filter>) -> Self {
         let (counts, combinations) = (FxHashMap::default(), Vec::new());
         let (names, whatever_label) = (Labels::default(), Vec::new());
-        Self { filter, names, counts, whatever_label, combinations, first_us: None, end_us: None }
+        let each = Vec::new();
+        Self { filter, names, counts, whatever_label, combinations, each, first_us: None, end_us: None }
     }
 
     /// The columns that [`Self::add`] needs. It applies the filter itself: read the rows without one.
@@ -136,12 +142,17 @@ impl Facets {
         self.names.name("")?;
         let combinations = self.combinations_of(rows)?;
         self.whatever_label.resize(self.combinations.len(), 0);
+        self.each.resize(self.combinations.len(), [u64::MAX, 0]);
         for (row, &combination) in combinations.iter().enumerate() {
             let at = |list: &[u64]| list.get(row).copied().unwrap_or(0);
             let bits = refused.get(row).copied().unwrap_or(u16::MAX) & !FIXED;
             if let Some(sum) = self.combinations.get_mut(combination).filter(|_| bits == 0) {
                 sum.samples = sum.samples.saturating_add(at(&samples));
                 sum.weight = sum.weight.saturating_add(at(&weights));
+            }
+            let each = at(&weights).checked_div(at(&samples));
+            if let (Some([least, most]), Some(each), 0) = (self.each.get_mut(combination), each, bits) {
+                (*least, *most) = ((*least).min(each), (*most).max(each));
             }
             if let Some(sum) = self.whatever_label.get_mut(combination).filter(|_| bits & !LABELS_BIT == 0) {
                 *sum = sum.saturating_add(at(&samples));
@@ -257,12 +268,13 @@ impl Facets {
                 *n = samples.max(*n);
             }
         }
+        let of_choice = |key: (Column, u32)| number.and_then(|number| self.counts.get(&(key.0, number, key.1)));
         let of_others = most.iter().filter(|((column, name), _)| {
-            let has_choice = number.is_some_and(|number| self.counts.contains_key(&(*column, number, *name)));
-            let passes = self.filter.has_name(Facet::Host, self.names.text(*name));
-            *column == Column::Facet(Facet::Host) && passes && !has_choice
+            *column == Column::Facet(Facet::Host) && self.filter.has_name(Facet::Host, self.names.text(*name))
         });
-        let others = of_others.fold(0_u64, |sum, (_, samples)| sum.saturating_add(*samples));
+        let others = of_others.fold(0_u64, |sum, (&key, samples)| {
+            sum.saturating_add(samples.saturating_sub(of_choice(key).copied().unwrap_or(0)))
+        });
         let (mut facets, mut labels): (BTreeMap<_, Vec<Named>>, BTreeMap<_, Vec<Named>>) = Default::default();
         let text = |name: u32| visible(self.names.text(name)).into_owned();
         for ((column, name), samples) in most {
@@ -280,7 +292,9 @@ impl Facets {
             }
         }
         labels.values_mut().for_each(|list| _ = shorten(list));
+        let weights_differ = number.and_then(|number| self.each.get(number)).is_some_and(|&each| differ(each));
         let choice = choice.cloned().map(|Combination { event, strategy, weight_unit, .. }| Choice {
+            weights_differ: weights_differ && weight_unit == "cpu_ns",
             event,
             strategy,
             weight_unit,
@@ -288,6 +302,11 @@ impl Facets {
         let span = self.first_us.zip(self.end_us).map(|(first, end)| [seconds(first), seconds(end)]);
         FacetsAnswer { combinations: self.combinations, choice, facets, labels, left_out, others, span }
     }
+}
+
+/// Whether weights differ by more than their rounding.
+fn differ([least, most]: [u64; 2]) -> bool {
+    most.saturating_sub(least) > least / 100
 }
 
 /// Sorts names by samples, and leaves out those with the fewest; returns how many.

@@ -190,7 +190,7 @@ impl StoreProfile {
             samples,
             weight,
         });
-        let Choice { event: name, strategy, weight_unit } = self.choice;
+        let Choice { event: name, strategy, weight_unit, weights_differ } = self.choice;
         let weight = match weight_unit.as_str() {
             "cpu_ns" => Weight::CpuNs,
             "blocked_ns" => Weight::BlockedNs,
@@ -213,7 +213,11 @@ impl StoreProfile {
             },
             strategy,
             events: vec![ProfileEvent { name, weight, period: None, interval: None }],
-            unit: if weight == Weight::BlockedNs { Unit::BlockedNs } else { Unit::Samples },
+            unit: match weight {
+                Weight::BlockedNs => Unit::BlockedNs,
+                Weight::CpuNs if weights_differ => Unit::CpuNs,
+                _ => Unit::Samples,
+            },
             grouping: Grouping::Summed,
             duration: Duration::from_micros(u64::try_from(duration_us).unwrap_or(0)),
             modules: modules.collect(),

@@ -2,8 +2,8 @@
 
 use super::tree::Tree;
 use super::{
-    Chosen, Cost, Facet, Facets, FacetsAnswer, Filter, FunctionCount, GoesOn, Nodes, Quality, Stacks, StoreError, Unit,
-    Wanted, compared, flamegraph, functions, merge, read,
+    Chosen, Cost, Facet, Facets, FacetsAnswer, Filter, FunctionCount, GoesOn, Nodes, Quality, Stacks, StoreError,
+    StoreProfile, Unit, Wanted, compared, flamegraph, folded, functions, merge, read,
 };
 use crate::escape::shown;
 use crate::parquet::counters::{Counter, Counters};
@@ -332,13 +332,47 @@ fn damaged_tables_are_refused() {
     assert!(refused.is_ok_and(|rows| rows.is_empty()), "no rows, so no column is missed");
 }
 
-/// Check that samples of machines without the chosen strategy are counted.
+/// Check that shares are those of CPU time if samples stand for different amounts of it, and otherwise those of samples.
 #[test]
-fn machines_without_the_strategy_are_counted() {
+fn rates_may_change() {
+    let of = |process: &str, samples: u64, weight| {
+        let mut profile = profile("cfi", &[(process, "_start;main", COMPLETE, samples)]);
+        profile.samples.iter_mut().for_each(|sample| sample.weight = weight);
+        profile
+    };
+    for (weight, is_other_rate, amounts) in [(301, false, [60, 30]), (3000, true, [600, 3000])] {
+        let profiles = [of("nginx", 60, 600), of("db", 30, weight)];
+        let filter = filter(&[]);
+        let mut facets = Facets::new(Arc::clone(&filter));
+        for profile in &profiles {
+            for rows in read(table(std::slice::from_ref(profile)), &Facets::COLUMNS, None, &go_on()).expect("a table") {
+                facets.add(&rows).expect("added");
+            }
+        }
+        let choice = facets.finish().choice.expect("samples");
+        assert_eq!(choice.weights_differ, is_other_rate);
+        let mut stored = StoreProfile::new(choice, fpprof_analysis::filter::Filter::default());
+        for rows in read(table(&profiles), &StoreProfile::COLUMNS, None, &go_on()).expect("a table") {
+            stored.add(&rows).expect("added");
+        }
+        let folded = folded(&stored.finish());
+        let amount = |name: &str| {
+            let stack = folded.stacks.iter().find(|stack| stack.comm == name).expect("a stack of each process");
+            folded.amount(stack)
+        };
+        assert_eq!(["nginx", "db"].map(amount), amounts);
+    }
+}
+
+/// Check that samples without the chosen strategy are counted: those of other machines, and of other times.
+#[test]
+fn samples_without_the_strategy_are_counted() {
     let of = |host: &str, strategy: &str, samples| {
         stored::profile(NOON_US, host, strategy, &[("nginx", "_start;main", COMPLETE, samples)])
     };
-    let profiles = [of("a", "cfi", 100), of("a", "fp", 100), of("b", "dwarf", 60), of("b", "fp", 60)];
+    let mixed = [of("c", "cfi", 30), of("c", "fp", 40), of("c", "dwarf", 5)];
+    let whole = [of("a", "cfi", 100), of("a", "fp", 100), of("b", "dwarf", 60), of("b", "fp", 60)];
+    let profiles = [&whole[..], &mixed].concat();
     let others = |names: &[(Facet, &str)]| {
         let filter = filter(names);
         let mut facets = Facets::new(Arc::clone(&filter));
@@ -350,7 +384,7 @@ fn machines_without_the_strategy_are_counted() {
         let answer = facets.finish();
         (answer.choice.expect("samples").strategy, answer.others)
     };
-    assert_eq!(others(&[]), ("cfi".to_owned(), 60));
+    assert_eq!(others(&[]), ("cfi".to_owned(), 70));
     assert_eq!(others(&[(Facet::Host, "a")]), ("cfi".to_owned(), 0));
     assert_eq!(others(&[(Facet::Strategy, "fp")]), ("fp".to_owned(), 0));
 }

@@ -43,7 +43,8 @@ async function refresh() {
     fill(facets);
     const { question, parameters, show, isPlain } = VIEWS[view];
     const choice = facets.choice ?? { event: "", strategy: "", weight_unit: "" };
-    const unit = now.get("unit") ?? (choice.weight_unit === "blocked_ns" ? "weight" : "samples");
+    const isWeighed = choice.weights_differ || choice.weight_unit === "blocked_ns";
+    const unit = now.get("unit") ?? (isWeighed ? "weight" : "samples");
     const fixed = facets.choice && !isPlain ? { event: choice.event, strategy: choice.strategy, unit } : {};
     const answer = await ask(question, query({ ...fixed, ...parameters?.(now) }), signal);
     // Figures take the width of their container, which has one only while it is visible.
@@ -63,7 +64,7 @@ async function refresh() {
 function status({ files }, facets, choice) {
   const one = facets.combinations.find((two) => two.event === choice.event && two.strategy === choice.strategy);
   const parts = [one ? `${number(one.samples)} samples of ${choice.event} by ${choice.strategy}` : "No samples here"];
-  if (facets.others) parts.push(`${number(facets.others)} more of machines without ${choice.strategy}`);
+  if (facets.others) parts.push(`${number(facets.others)} more not by ${choice.strategy}`);
   if (files.read !== 1) parts.push(`${number(files.read)} files`);
   byId("status").textContent = parts.join(" · ");
   const { count, first } = files.unread;
