@@ -168,7 +168,10 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
 /// If the text is no positive number; the error says why.
 pub(crate) fn period(text: &str) -> Result<u64, String> {
     let period = text.parse().ok().filter(|&period| period > 0);
-    period.ok_or_else(|| format!("`{text}` is not a count; expected the number of events per sample, 1 or more"))
+    let period = period
+        .ok_or_else(|| format!("`{text}` is not a count; expected the number of events per sample, 1 or more"))?;
+    // `perf_event_open` refuses larger ones.
+    if period > i64::MAX.cast_unsigned() { Err(format!("at most {} events per sample", i64::MAX)) } else { Ok(period) }
 }
 
 /// Parses how long to record: seconds, or a time with its unit.

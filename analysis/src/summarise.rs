@@ -1,6 +1,6 @@
 //! Computes the summary of a recording.
 
-use crate::events::Selection;
+use crate::events::{Selection, is_clock};
 use crate::folded::Unit;
 use crate::overhead::{Overhead, Setting, Ticks};
 use crate::replay::Input;
@@ -159,19 +159,35 @@ fn imbalance(cpu: &CpuCounters) -> Option<String> {
 }
 
 fn warnings(meta: &Meta, end: Option<&End>, cpus: &[CpuCounters], totals: &Totals) -> Vec<String> {
-    let not_counted = meta.not_counted.iter().map(not_counted).chain(end.into_iter().flat_map(uncounted));
+    let not_counted =
+        meta.not_counted.iter().map(not_counted).chain(end.into_iter().flat_map(|end| uncounted(end, meta)));
     not_counted
         .chain(cpus.iter().filter_map(imbalance))
         .chain(lost(cpus))
+        .chain(varying(meta, cpus))
         .chain(shed(totals))
         .chain(withheld(meta, totals))
         .collect()
 }
 
-fn uncounted(end: &End) -> Vec<String> {
+/// A warning about events whose samples stand for different numbers of them.
+fn varying(meta: &Meta, cpus: &[CpuCounters]) -> Option<String> {
+    let is_of = |event| cpus.iter().any(|cpu| cpu.event == event);
+    let (_, event) = (0..).zip(&meta.events).find(|(n, event)| event.measure == Measure::Occurrences && is_of(*n))?;
+    let name = &event.name;
+    Some(format!(
+        "-F changes how many {name} a sample stands for; shares are those of samples: for shares of {name}, record with -c N"
+    ))
+}
+
+fn uncounted(end: &End, meta: &Meta) -> Vec<String> {
     let Uncounted { ticks, counter_share_percent } = end.uncounted;
-    let missing = (ticks > 0)
-        .then(|| format!("about {ticks} ticks came late: they were not recorded, and are not counted as lost"));
+    let is_clock = meta.events.first().is_some_and(|event| is_clock(&event.name));
+    let missing = (ticks > 0).then(|| match ticks {
+        _ if is_clock => format!("about {ticks} ticks came late: they were not recorded, and are not counted as lost"),
+        1 => "1 event did not run the sampling program and is not counted".to_owned(),
+        _ => format!("{ticks} events did not run the sampling program and are not counted"),
+    });
     let shared = counter_share_percent
         .map(|share| format!("the processor's counter was on for {share} % of the time, since others use it as well"));
     missing.into_iter().chain(shared).chain(end.notes.iter().cloned()).collect()
@@ -239,6 +255,7 @@ fn rate(event: &Event) -> String {
     }
     match event.sampling {
         Sampling::FrequencyHz(hz) => format!("{hz} Hz"),
+        Sampling::Period(ns) if is_clock(&event.name) => format!("every {ns} ns"),
         Sampling::Period(1) => "each".to_string(),
         Sampling::Period(period) => format!("every {period} events"),
     }

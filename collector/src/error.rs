@@ -276,6 +276,14 @@ pub enum Error {
         /// The requested event.
         event: String,
     },
+    /// A timer was requested that would fire more often than the kernel lets it.
+    #[error("-c of {event} is a time in nanoseconds, at least {least_ns}")]
+    PeriodTooShort {
+        /// The requested event.
+        event: String,
+        /// The shortest period, nanoseconds.
+        least_ns: u64,
+    },
     /// The collector without BPF may not do this.
     #[error("perf events cannot {action}: that needs {missing}")]
     PerfEventRefused {

@@ -89,6 +89,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if args.format.is_binary() {
         refuse_terminal(&args.output)?;
     }
+    if args.source.lines && matches!(args.format, Format::Firefox | Format::PerfScript | Format::Parquet) {
+        let words = "--lines is for --format folded, pprof, speedscope and otlp: the others have no place for lines";
+        return Err(Usage(words.to_owned()).into());
+    }
     let is_of_store = is_store(&args.source.file);
     if !is_of_store {
         args.rows.refuse()?;

@@ -16,6 +16,18 @@ pub(crate) fn assert_refused(ran: &crate::support::Ran, status: i32, words: &[&s
     assert!(ran.stdout.is_empty(), "data on stdout although nothing was done: {}", ran.stdout);
 }
 
+/// Check that lines are refused for formats that have none.
+#[test]
+fn some_formats_have_no_lines() {
+    for format in ["firefox", "perf-script", "parquet"] {
+        assert_refused(
+            &run(["export", "nothing", "--format", format, "--lines"]),
+            2,
+            &["--lines is for --format folded"],
+        );
+    }
+}
+
 /// Check that an impossible request is refused as a usage error before anything runs.
 #[test]
 fn values_are_checked_before_anything_runs() {

@@ -128,6 +128,10 @@ fn counts_and_rates() {
     // 200,000 faults take a fast machine a tenth of a second.
     let timed = recorded(&["-e", "cpu-clock", "-c", "500000"], &["touch", "200000"], "touch");
     assert!(timed.in_function > 50, "{:#}", timed.report);
+    assert_eq!(timed.report["environment"]["rate"], "every 500000 ns");
+    let varying = recorded(&["-e", "faults", "-F", "499"], &["touch", "200000"], "touch");
+    let warnings = varying.report["warnings"].to_string();
+    assert!(warnings.contains("-F changes how many page-faults a sample stands for"), "{warnings}");
     let rated = recorded(&["-e", "task-clock", "-F", "2000"], &["touch", "200000"], "touch");
     assert!(rated.in_function > 50, "{:#}", rated.report);
     assert_eq!(rated.report["environment"]["rate"], "2000 Hz");
@@ -314,6 +318,8 @@ fn wrong_events() {
     refused("on", &["-e", "uprobe:/etc/passwd:main"], 1, &["cannot probe /etc/passwd"]);
     refused("on", &["-e", "uprobe:/no/such/file:main"], 1, &["cannot probe /no/such/file"]);
     refused("on", &["-e", "page-faults", "-c", "0"], 2, &["--count", "1 or more"]);
+    refused("on", &["-e", "page-faults", "-c", "18446744073709551615"], 2, &["--count", "at most 9223372036854775807"]);
+    refused("on", &["-e", "cpu-clock", "-c", "9999"], 1, &["-c of cpu-clock", "nanoseconds, at least 10000"]);
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", "-all"];
     let script =
         "umount -q -R /sys/kernel/tracing; mount -t tracefs tracefs /sys/kernel/tracing && exec setpriv \"$@\"";

@@ -12,6 +12,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+/// The shortest time between ticks of a timer: the kernel takes a shorter one for this (`perf_swevent_start_hrtimer` in
+/// `kernel/events/core.c`), and each tick would count as less time than has passed.
+const LEAST_PERIOD_NS: u64 = 10_000;
 /// The sysfs file with the PMU type of uprobes.
 const PROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
@@ -127,6 +130,9 @@ impl Event {
         match (sampling, self.opened) {
             (Sampling::FrequencyHz(_), Opened::Tracepoint | Opened::Probe) => {
                 Err(Error::RateOfOccurrences { event: self.name.clone() })
+            }
+            (Sampling::Period(ns), _) if self.is_timer() && ns < LEAST_PERIOD_NS => {
+                Err(Error::PeriodTooShort { event: self.name.clone(), least_ns: LEAST_PERIOD_NS })
             }
             _ => Ok(()),
         }
