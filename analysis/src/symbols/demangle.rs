@@ -55,8 +55,9 @@ impl Demangled {
 
 /// Demangles `symbol` into `name`; false if it is not mangled.
 fn write_demangled(symbol: &str, name: &mut Bounded) -> bool {
-    // Without this, the C function `RC4_skey` would be `skey`: on other systems names lack the underscore.
-    if !symbol.starts_with('_') {
+    // Without this, the C functions `RC4_skey` and `__RC4_skey` would be `skey`: on other systems names have an underscore less
+    // or more.
+    if !is_mangled(symbol.as_bytes()) {
         return false;
     }
     if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
@@ -78,7 +79,8 @@ fn write_demangled(symbol: &str, name: &mut Bounded) -> bool {
 /// own for it.
 ///
 /// # Sources
-/// Itanium C++ ABI, "Virtual Tables and RTTI": `_ZTh <offset> _` and `_ZTv <offset> _ <offset> _`, before the function.
+/// Itanium C++ ABI, "Virtual Tables and RTTI": `_ZT` and `h <offset> _` or `v <offset> _ <offset> _`, or `_ZTc` and two of these,
+/// before the function.
 fn thunk(symbol: &str) -> Option<(&'static str, &str)> {
     let after_number = |text: &'_ str| -> Option<usize> {
         let digits = text.strip_prefix('n').unwrap_or(text);
@@ -86,12 +88,21 @@ fn thunk(symbol: &str) -> Option<(&'static str, &str)> {
         let is_ended = n_digits > 0 && digits.as_bytes().get(n_digits) == Some(&b'_');
         is_ended.then_some(text.len() - digits.len() + n_digits + 1)
     };
-    let (kind, target) = if let Some(rest) = symbol.strip_prefix("_ZTh") {
-        ("non-virtual thunk to ", rest.get(after_number(rest)?..)?)
+    let after_offset = |text: &'_ str| -> Option<(&'static str, usize)> {
+        let first = 1 + after_number(text.get(1..)?)?;
+        match text.as_bytes().first()? {
+            b'h' => Some(("non-virtual thunk to ", first)),
+            b'v' => Some(("virtual thunk to ", first + after_number(text.get(first..)?)?)),
+            _ => None,
+        }
+    };
+    let (kind, target) = if let Some(rest) = symbol.strip_prefix("_ZTc") {
+        let rest = rest.get(after_offset(rest)?.1..)?;
+        ("covariant return thunk to ", rest.get(after_offset(rest)?.1..)?)
     } else {
-        let rest = symbol.strip_prefix("_ZTv")?;
-        let rest = rest.get(after_number(rest)?..)?;
-        ("virtual thunk to ", rest.get(after_number(rest)?..)?)
+        let rest = symbol.strip_prefix("_ZT")?;
+        let (kind, at) = after_offset(rest)?;
+        (kind, rest.get(at..)?)
     };
     // Not to another thunk, and so on.
     (!target.starts_with('T')).then_some((kind, target))

@@ -313,12 +313,14 @@ fn names_are_demangled() {
     );
     assert_eq!(demangle(b"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
     assert_eq!(demangle(b"_RNvC6_123foo3bar"), "123foo::bar");
-    for of_c in ["main", "RC4_skey", "ZN3foo3barE"] {
+    for of_c in ["main", "RC4_skey", "__RC4_skey", "ZN3foo3barE", "__ZN3foo3barE"] {
         assert_eq!(demangle(of_c.as_bytes()), of_c);
     }
     assert_eq!(demangle(b"_Zbroken"), "_Zbroken");
     assert_eq!(demangle(b"_ZThn16_N1A1fEv"), "non-virtual thunk to A::f()");
     assert_eq!(demangle(b"_ZTv0_n24_N1AD1Ev"), "virtual thunk to A::~A()");
+    assert_eq!(demangle(b"_ZTch0_h16_N2Dd2clEi"), "covariant return thunk to Dd::cl(int)");
+    assert_eq!(demangle(b"_ZTcv0_n24_v0_n32_N2Dd2clEi"), "covariant return thunk to Dd::cl(int)");
     for symbol in ["_ZTh", "_ZThn16", "_ZThn16_", "_ZTv0_N1A1fEv"] {
         assert_eq!(demangle(symbol.as_bytes()), symbol);
     }
