@@ -262,7 +262,7 @@ pub enum Error {
     /// The function to probe is an indirect one.
     #[error(
         "the code of `{function}` in {} is chosen when a program starts (an indirect function, `i` in nm); pass the \
-         address of the chosen function as 0xADDRESS, as a debugger shows it", .file.display()
+         address of the chosen function in the file as 0xADDRESS (that in a process, less where the file is mapped)", .file.display()
     )]
     IndirectFunction {
         /// The file.

@@ -85,11 +85,14 @@ struct Named {
 /// default one.
 fn address_of<'a, E: FileHeader, R: ReadRef<'a>>(elf: &ElfFile<'a, E, R>, symbol: &[u8]) -> Result<u64, Found> {
     let (name, wanted) = parts(symbol);
-    // Of the table for other modules, versions are in another section.
-    let mut found = chosen(functions(elf, name), wanted);
-    if found.is_empty() {
-        found = chosen(versioned_functions(elf, name), wanted);
-    }
+    let exported = versioned_functions(elf, name);
+    // What other modules would call. The table for the program itself has static functions, too, and by most linkers no versions.
+    let mut found = if wanted.is_none() && exported.iter().any(|function| function.is_default) {
+        chosen(exported, None)
+    } else {
+        let own = chosen(functions(elf, name), wanted);
+        if own.is_empty() { chosen(exported, wanted) } else { own }
+    };
     let is_indirect = found.iter().any(|function| function.is_indirect);
     found.sort_unstable_by_key(|function| function.address);
     found.dedup_by_key(|function| function.address);
@@ -136,7 +139,7 @@ fn functions<'a, E: FileHeader, R: ReadRef<'a>>(elf: &ElfFile<'a, E, R>, name: &
     symbols.collect()
 }
 
-/// The functions of a name in the table for other modules.
+/// The functions of a name in the table for other modules, whose versions are in another section.
 fn versioned_functions<'a, E: FileHeader, R: ReadRef<'a>>(elf: &ElfFile<'a, E, R>, name: &[u8]) -> Vec<Named> {
     let endian = elf.endian();
     let versions = elf.elf_section_table().versions(endian, elf.data()).ok().flatten();

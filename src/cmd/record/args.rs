@@ -80,7 +80,8 @@ pub(crate) struct Args {
     ///
     /// A timer (cpu-clock, task-clock), a hardware counter (cycles, instructions, cache-misses, ...), a software counter
     /// (page-faults, minor-faults, major-faults, context-switches, cpu-migrations, ...), a tracepoint (GROUP:NAME), or a
-    /// user-space probe (uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET, or uprobe:/PATH:0xADDRESS as nm prints it).
+    /// user-space probe (uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL@VERSION, uprobe:/PATH:SYMBOL+OFFSET, or
+    /// uprobe:/PATH:0xADDRESS as nm prints it).
     /// With perf events, the default is cpu-clock where the kernel is sampled too.
     #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
     #[arg(short = 'e', long, value_name = "EVENT", help_heading = SAMPLING)]

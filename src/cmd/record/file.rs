@@ -74,7 +74,7 @@ pub(super) fn print_no_samples(args: &Args, reason: EndReason) {
     } else if args.counts_occurrences() {
         "fpprof: no samples: the event did not happen in what was recorded, or fewer times than -c N; pass a smaller -c, or record more processes"
     } else {
-        "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F"
+        "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F, or a smaller -c"
     });
 }
 
