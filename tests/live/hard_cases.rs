@@ -58,7 +58,28 @@ fn goroutines_and_the_scheduler_have_their_roots() {
     assert!(broken * 100 <= number(dwarf, "samples") * 2, "{dwarf:#}");
 }
 
-/// Check that 32-bit programs have their chains under both strategies, and their roots by their rows.
+/// Check that the code that a signal handler returns to has its name, in folded stacks and in the page.
+#[test]
+fn code_after_handlers_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let text = "#include <signal.h>\n#include <time.h>\nstatic volatile long sink;
+        static void handler(int n) { for (long i = 0; i < 1000000; i++) sink += i; }
+        int main(int n, char **v) { signal(SIGUSR1, handler); time_t end = time(0) + v[1][0] - '0' + 1;
+            while (time(0) < end) raise(SIGUSR1); }";
+    std::fs::write(path("handler.c"), text).unwrap();
+    compile("gcc", &["-O1", "-g", "-static"], &path("handler"), &path("handler.c"));
+    let (file, page) = (path("recording"), path("page.html"));
+    record(&file, &["-q", "-F", "499", "--call-graph", "both"], &[path("handler").to_str().unwrap(), "0"]);
+    let (all, named) = with(&stacks(&file, "dwarf"), &["handler", "__restore_rt", "main"], "complete", "");
+    assert!(named > 0 && named == all, "{named} of {all}: {}", commonest(&stacks(&file, "dwarf")));
+    let written = ran(fpprof().arg("report").arg(&file).arg("--html").arg(&page));
+    assert_eq!(written.status, 0, "{}", written.stderr);
+    assert!(std::fs::read_to_string(&page).unwrap().contains("__restore_rt"));
+}
+
+/// Check that 32-bit programs have their chains under both strategies, and their roots by their rows; and the chains
+/// without registers, too.
 #[test]
 fn programs_of_32_bits_are_unwound() {
     let dir = tempfile::tempdir().unwrap();
@@ -73,9 +94,20 @@ fn programs_of_32_bits_are_unwound() {
         let fp = stacks(&file, "fp");
         (fp.iter().map(|stack| stack.samples).sum::<u64>() >= 200).then(|| (fp, stacks(&file, "dwarf")))
     });
-    let (all, _) = with(&fp, &["burn", "mid", "outer", "main"], "complete", "");
-    let fp_samples: u64 = fp.iter().map(|stack| stack.samples).sum();
-    assert!(all * 100 >= fp_samples * 90 && all > 20, "{all} of {fp_samples}: {}", commonest(&fp));
+    let assert_chains = |fp: &[Stack]| -> u64 {
+        let (all, _) = with(fp, &["burn", "mid", "outer", "main"], "complete", "");
+        let samples: u64 = fp.iter().map(|stack| stack.samples).sum();
+        assert!(all * 100 >= samples * 90 && all > 20, "{all} of {samples}: {}", commonest(fp));
+        samples
+    };
+    let fp_samples = assert_chains(&fp);
+    let alone = until_enough("samples", |seconds| {
+        let command = [program.to_str().unwrap(), &seconds.to_string()];
+        record(&file, &["-q", "-F", "997", "--call-graph", "fp"], &command);
+        let fp = stacks(&file, "fp");
+        (fp.iter().map(|stack| stack.samples).sum::<u64>() >= 200).then_some(fp)
+    });
+    assert_chains(&alone);
     let (burn, complete) = with(&dwarf, &["burn", "mid", "outer", "main"], "complete", "");
     assert!(complete == burn && burn * 100 >= fp_samples * 90, "{complete} of {burn}: {}", commonest(&dwarf));
 }

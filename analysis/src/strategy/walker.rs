@@ -4,6 +4,7 @@ use super::Strategy;
 use super::item::{Copied, Holes, Item, copied, holes, is_gone, no_stack_reason, user_regs, without_stack};
 use crate::kernel_walks::KernelWalks;
 use crate::modules::{BySframe, ModuleTable};
+use crate::replay::PlacedSpace;
 use fpprof_recording::model::{self, Abi, CaptureMode, CfiEnd, FoundBy, FpEnd, Sample, UserRegs};
 use fpprof_unwind::{
     Arch, Chain, ChainEnd, ChainEntry, Chunk, Fallback, Frame, FrameFlags, FrameSource, Job, Memory as _, Modules,
@@ -193,6 +194,12 @@ impl<'a> Walker<'a> {
         }
     }
 
+    /// The architecture of the module at an address.
+    fn arch_at(&self, space: &PlacedSpace, address: u64) -> Option<Arch> {
+        let module = space.space.find(address)?.module?;
+        Some(self.modules.module(module).ok()?.arch())
+    }
+
     /// Judges the recorded chain.
     fn judge(&mut self, item: &Item<'_>, out: &mut Stack) {
         let Item { sample, space, .. } = item;
@@ -225,7 +232,9 @@ impl<'a> Walker<'a> {
             model::Arch::X86_64 => Arch::X86_64,
             model::Arch::Aarch64 => Arch::Aarch64,
         };
-        let arch = regs.as_ref().map_or(native, Regs::arch);
+        // Without registers, only the code tells 32-bit processes from others.
+        let of_code = || entries.iter().find_map(|entry| self.arch_at(space, entry.address));
+        let arch = regs.as_ref().map(Regs::arch).or_else(of_code).unwrap_or(native);
         let last = sample.user_fp.last().map_or(0, |frame| frame.frame_address);
         let stack_end = copied(sample, &Holes::default(), usize::MAX).memory().stack_end(last);
         let chain = Chain { entries: &entries, end: chain_end(sample.fp_end), arch, regs: regs.as_ref(), stack_end };
