@@ -40,7 +40,8 @@ impl Context for Addresses {
     }
 }
 
-/// Reads the code of every function and determines whether it is a leaf. `visit` is called with the code of every
+/// Reads the code of every function and determines whether it is a leaf, and where rows cannot tell, whether it keeps a frame
+/// pointer. `visit` is called with the code of every
 /// function that could be read completely.
 ///
 /// Returns `false` if code could not be read to its end.
@@ -68,6 +69,10 @@ pub(super) fn find_leaves<R: Read + Seek>(
             };
             if record.kind == FunctionKind::Function {
                 record.leaf = is_leaf(machine, code, record.start, addresses);
+                if machine == Machine::Aarch64 && record.framed && !aarch64::sets_frame_pointer(code) {
+                    record.breaks_chain = record.breaks_chain.saturating_add(record.ok);
+                    (record.framed, record.late, record.ok) = (false, false, 0);
+                }
             }
             visit(record, code);
         }

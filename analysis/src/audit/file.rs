@@ -5,10 +5,11 @@ use super::calls::{Addresses, find_leaves};
 use super::check::Check;
 use super::entries::{self, Found};
 use super::model::{
-    Code, CodeTally, FileAudit, FunctionKind, FunctionRecord, Functions, Machine, Refusal, Remark, Source,
+    ByteRange, Class, Code, CodeTally, FileAudit, FunctionKind, FunctionRecord, Functions, Machine, Refusal, Remark,
+    Source,
 };
 use super::producer;
-use super::sections::{CodeSection, Sections};
+use super::sections::{Bytes, CodeSection, Sections};
 use super::sframe;
 use object::read::ReadCache;
 use std::io::{Read, Seek};
@@ -93,8 +94,9 @@ fn rows(sections: &Sections<'_>, options: AuditOptions) -> (Source, Found) {
     };
     let has_eh_frame = !found.records.is_empty();
     // Go's has no rules for the frame pointer, though its code keeps one.
-    let added = match sections.debug_frame.filter(|_| !sections.go) {
-        Some(bytes) => found.add_debug_frame(sections, bytes, spec, keep_ranges),
+    let added = match sections.debug_frame.as_ref().filter(|_| !sections.go) {
+        // Nothing in it is relative to its own address: it is not loaded.
+        Some(bytes) => found.add_debug_frame(sections, Bytes { svma: 0, bytes }, spec, keep_ranges),
         None => 0,
     };
     match (has_eh_frame, added) {
@@ -123,8 +125,20 @@ fn read_code<R: Read + Seek>(
         }
     });
     audit.disassembled = check.map(|check| check.counts());
+    unframe_ranges(&found.records, &mut found.ranges);
     if !complete {
         audit.remarks.push(Remark::CodeCut);
+    }
+}
+
+/// Makes the classes of bytes those of their functions that keep no frame pointer, by their code.
+fn unframe_ranges(records: &[FunctionRecord], ranges: &mut [ByteRange]) {
+    for range in ranges.iter_mut().filter(|range| range.class == Class::Ok) {
+        let above = records.partition_point(|record| record.start <= range.start);
+        let record = above.checked_sub(1).and_then(|at| records.get(at));
+        if record.is_some_and(|record| record.ok == 0) {
+            range.class = Class::BreaksChain;
+        }
     }
 }
 

@@ -2,9 +2,11 @@
 
 use super::model::{Machine, Refusal, Remark, Sizes};
 use crate::modules::has_too_many_headers;
+use crate::modules::inflate::{self, Format};
 use object::elf::{self, FileHeader64, SectionHeader64};
-use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
+use object::read::elf::{CompressionHeader as _, FileHeader as _, SectionHeader as _, SectionTable};
 use object::{LittleEndian, ReadRef};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Largest section that is read whole. The largest `.eh_frame` of a browser has 20 MB.
@@ -55,7 +57,7 @@ pub(super) struct DebugPlaces {
 pub(super) struct Sections<'a> {
     pub(super) machine: Machine,
     pub(super) eh_frame: Option<Bytes<'a>>,
-    pub(super) debug_frame: Option<Bytes<'a>>,
+    pub(super) debug_frame: Option<Cow<'a, [u8]>>,
     pub(super) text_svma: Option<u64>,
     pub(super) got_svma: Option<u64>,
     /// Disjoint, ascending.
@@ -169,7 +171,10 @@ impl<'a> Sections<'a> {
             b".eh_frame_hdr" => self.sizes.eh_frame_hdr = place.len,
             b".debug_frame" => {
                 self.sizes.debug_frame = place.len;
-                self.debug_frame = if is_compressed { None } else { self.whole(data, name, svma, place) };
+                self.debug_frame = match is_compressed {
+                    true => self.inflated(data, name, section).map(Cow::Owned),
+                    false => self.whole(data, name, svma, place).map(|section| Cow::Borrowed(section.bytes)),
+                };
             }
             b".sframe" => {
                 self.sizes.sframe = place.len;
@@ -198,6 +203,30 @@ impl<'a> Sections<'a> {
         }
         self.leave_out(name);
         None
+    }
+
+    fn inflated<R: ReadRef<'a>>(
+        &mut self,
+        data: R,
+        name: &[u8],
+        section: &'a SectionHeader64<LittleEndian>,
+    ) -> Option<Vec<u8>> {
+        let inflate = || {
+            let (header, offset, len) = section.compression(LE, data).ok()??;
+            let format = match header.ch_type(LE) {
+                elf::ELFCOMPRESS_ZLIB => Format::Zlib,
+                elf::ELFCOMPRESS_ZSTD => Format::Zstd,
+                _ => return None,
+            };
+            let full_bytes = Some(header.ch_size(LE)).filter(|&bytes| bytes <= MAX_SECTION_BYTES)?;
+            let bytes = Some(len).filter(|&len| len <= MAX_SECTION_BYTES)?;
+            inflate::whole(format, data.read_bytes_at(offset, bytes).ok()?, usize::try_from(full_bytes).ok()?)
+        };
+        let inflated = inflate();
+        if inflated.is_none() {
+            self.leave_out(name);
+        }
+        inflated
     }
 
     fn leave_out(&mut self, name: &[u8]) {

@@ -7,7 +7,7 @@ use std::io::Read;
 
 /// Compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// `ELFCOMPRESS_ZLIB`.
     Zlib,
     /// `ELFCOMPRESS_ZSTD`.
@@ -18,7 +18,7 @@ pub(super) enum Format {
 const MAX_XZ_MEMORY_BYTES: u64 = 96 << 20;
 
 /// Decompresses to exactly `full_bytes`, or returns `None`. The caller must have bounded `full_bytes`.
-pub(super) fn whole(format: Format, compressed: &[u8], full_bytes: usize) -> Option<Vec<u8>> {
+pub(crate) fn whole(format: Format, compressed: &[u8], full_bytes: usize) -> Option<Vec<u8>> {
     match format {
         Format::Zlib => {
             let mut out = vec![0; full_bytes];

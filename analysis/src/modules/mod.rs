@@ -15,7 +15,7 @@ mod go;
 mod go_functions;
 mod identity;
 mod image;
-mod inflate;
+pub(crate) mod inflate;
 mod lone;
 mod missing;
 mod outermost;

@@ -1,6 +1,7 @@
 //! Lists the files under some paths.
 
 use super::root::Root;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use walkdir::WalkDir;
 
@@ -27,5 +28,9 @@ pub(super) fn files(root: &Root, paths: &[PathBuf]) -> Files {
             }
         }
     }
+    // Paths may be given twice, or lie in each other.
+    let (mut paths, mut unreadable) = (HashSet::new(), HashSet::new());
+    files.paths.retain(|path| paths.insert(path.clone()));
+    files.unreadable.retain(|why| unreadable.insert(why.clone()));
     files
 }

@@ -21,7 +21,8 @@ const LR: Register = Register(30);
 /// Classifies a row for a frame-pointer walk.
 ///
 /// ```text
-/// x29 at CFA-k, x30 at CFA-k+8      framed: a frame record; compilers store the two as a pair only to make one
+/// x29 at CFA-k, x30 at CFA-k+8      framed: a frame record, if the code points x29 at it; LLVM without frame pointers stores
+///                                   the pair, too, and uses x29 for data
 /// ```
 ///
 /// The instruction after the pair's store, which points x29 at it, shares the row and counts as framed: 4 bytes.
@@ -35,6 +36,16 @@ pub(crate) fn shape<'a, S: UnwindSection<Reader<'a>>>(row: &Row<'_, '_, S>) -> S
         (Some(RegisterRule::Offset(fp)), Some(lr)) if fp.checked_add(8) == Some(lr) => Shape::Framed,
         _ => Shape::Breaks,
     }
+}
+
+/// Whether the code points x29 at the stack: LLVM without frame pointers saves it like any other register.
+///
+/// # Sources
+/// Arm ARM C6.2: ADD and SUB (immediate) of 64 bits, `1s0100010 sh imm12 Rn Rd`, with `sp` as Rn and x29 as Rd; `mov x29, sp` is the
+/// first of them.
+pub(crate) fn sets_frame_pointer(code: &[u8]) -> bool {
+    let (words, _) = code.as_chunks::<4>();
+    words.iter().any(|word| u32::from_le_bytes(*word) & 0xbf80_03ff == 0x9100_03fd)
 }
 
 /// Whether the code calls. Instructions are words, so the answer is exact.
