@@ -281,7 +281,7 @@ pub(crate) fn check_filter(selection: &Selection, n_shown: u64, timeline: &Timel
     if there.is_empty() || filter.time != TimeRange::default() {
         there.push("nothing was sampled then, or the recording is shorter".to_owned());
     }
-    Err(Error::NoneMatch { filter: filter.to_string(), there: there.join("; ") })
+    Err(Error::NoneMatch { filter: selection.typed(), there: there.join("; ") })
 }
 
 /// The first of these texts, joined.

@@ -21,6 +21,8 @@ pub(crate) fn is_clock(event: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     events: Vec<u16>,
+    /// The event that was asked for.
+    asked: Option<String>,
     unit: Unit,
     filter: Filter,
     start_ns: u64,
@@ -52,13 +54,21 @@ impl Selection {
         }
         let unit = if chosen.iter().any(|&(_, measure)| is_blocked(measure)) { Unit::BlockedNs } else { Unit::Samples };
         let events = chosen.into_iter().map(|(n, _)| n).collect();
-        Ok(Self { events, unit, filter: Filter::default(), start_ns: meta.start_ns })
+        let asked = name.map(str::to_owned);
+        Ok(Self { events, asked, unit, filter: Filter::default(), start_ns: meta.start_ns })
     }
 
     /// Restricts the selection to samples that match `filter`.
     #[must_use]
     pub fn only(self, filter: Filter) -> Self {
         Self { filter, ..self }
+    }
+
+    /// The selection as it is typed: the event that was asked for, and the filter.
+    #[must_use]
+    pub(crate) fn typed(&self) -> String {
+        let event = self.asked.as_ref().map(|name| format!("--event {name} ")).unwrap_or_default();
+        format!("{event}{}", self.filter)
     }
 
     /// The filter on their samples.

@@ -63,7 +63,9 @@ impl Filter {
     }
 
     fn has_comm(&self, name: &[u8]) -> bool {
-        self.comms.iter().any(|comm| comm.as_bytes() == name)
+        // As names are shown: a long one may be cut within a character.
+        let name = String::from_utf8_lossy(name);
+        self.comms.iter().any(|comm| *comm == name)
     }
 }
 
@@ -124,10 +126,15 @@ mod tests {
     /// time of the sample, and that the end of a range is exclusive.
     #[test]
     fn samples_are_chosen() {
-        let named = |tid, time_ns, name: &str| {
+        let named = |tid, time_ns, name: &[u8]| {
             Sideband::Comm(Comm { pid: 7, tid, time_ns, comm: name.into(), exec: false, start_ticks: 0 })
         };
-        let timeline = Timeline::new([named(7, 100, "main"), named(8, 100, "worker"), named(8, 150, "fio")]);
+        let timeline = Timeline::new([
+            named(7, 100, b"main"),
+            named(8, 100, b"worker"),
+            named(8, 150, b"fio"),
+            named(8, 160, b"caf\xc3"),
+        ]);
         let has = |filter: &Filter, sample: Sample| {
             let place = timeline.place(sample.pid, sample.tid, sample.time_ns);
             filter.has(&sample, &place, &timeline, 100)
@@ -138,6 +145,8 @@ mod tests {
         assert!(has(&of_pids, sample(7, 8, 120)) && !has(&of_pids, sample(8, 7, 120)));
         let named = Filter { comms: vec!["worker".to_owned(), "x".to_owned()], ..Filter::default() };
         assert!(has(&named, sample(7, 8, 149)) && !has(&named, sample(7, 8, 150)) && !has(&named, sample(7, 7, 120)));
+        let cut = Filter { comms: vec!["caf\u{fffd}".to_owned()], ..Filter::default() };
+        assert!(has(&cut, sample(7, 8, 160)) && !has(&cut, sample(7, 8, 150)), "cut within a character");
         let both = Filter { tids: vec![8], time: TimeRange { from_ns: Some(20), to_ns: Some(50) }, ..named };
         assert!(has(&both, sample(7, 8, 120)) && has(&both, sample(7, 8, 149)));
         assert!(!has(&both, sample(7, 8, 119)) && !has(&both, sample(7, 8, 150)));

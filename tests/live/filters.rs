@@ -62,13 +62,17 @@ fn parts_make_the_whole() {
 
     let of_processes = format!("no sample matches --pid 0; the recording has processes {pid} (callers)");
     for (options, expected) in [
-        (["--comm", "nobody"], "no sample matches --comm nobody; the recording has threads named callers, other one"),
-        (["--tid", "0"], "no sample matches --tid 0; the recording has threads named callers, other one"),
         (
-            ["--time", "3600.."],
+            &["--comm", "nobody"][..],
+            "no sample matches --comm nobody; the recording has threads named callers, other one",
+        ),
+        (&["--event", "cpu-clock", "--tid", "0"], "no sample matches --event cpu-clock --tid 0; the recording has"),
+        (&["--tid", "0"], "no sample matches --tid 0; the recording has threads named callers, other one"),
+        (
+            &["--time", "3600.."],
             "no sample matches --time 3600..; nothing was sampled then, or the recording is shorter",
         ),
-        (["--pid", "0"], of_processes.as_str()),
+        (&["--pid", "0"], of_processes.as_str()),
     ] {
         let ran = ran(fpprof().arg("report").arg(&file).args(options));
         assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{options:?}");
