@@ -109,7 +109,7 @@ pub(crate) fn profile(source: &Source, rows: &Rows, strategy: Option<Strategy>) 
     })?;
     print_message(&format!("fpprof: {}", summary(&profile)));
     if profile.unit == Unit::CpuNs {
-        print_message("note  the sampling rate changed: shares are those of CPU time, in nanoseconds, not of samples");
+        print_message("note  samples stand for different amounts of CPU time: amounts are nanoseconds, not samples");
     }
     Ok(profile)
 }

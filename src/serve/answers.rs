@@ -168,12 +168,14 @@ impl Answer<'_> {
     }
 
     fn compare(mut self, asked: &Asked) -> Result<Vec<u8>, Failure> {
-        let (after, unit) = self.chosen(&asked.filter, asked.unit)?;
+        let (after, unit_after) = self.chosen(&asked.filter, asked.unit)?;
         let of_event = match &after {
             Some(choice) => asked.before.clone().with(Facet::Event, &choice.event),
             None => asked.before.clone(),
         };
-        let (before, _) = self.chosen(&of_event, asked.unit)?;
+        let (before, unit_before) = self.chosen(&of_event, asked.unit)?;
+        // Both sides in one unit: shares of samples would be wrong if one side needs weights.
+        let unit = if unit_before == Unit::Weight { unit_before } else { unit_after };
         let mut stacks = Stacks::new(asked.wanted(unit, true, true))?;
         self.add_side(&mut stacks, 0, &asked.before, before.as_ref())?;
         self.add_side(&mut stacks, 1, &asked.filter, after.as_ref())?;

@@ -1,6 +1,6 @@
 //! Tests of `fpprof serve` over its socket: answers, refusals and exit.
 
-use crate::support::serving::{Serving, write_stacks};
+use crate::support::serving::{Serving, write_stacks, write_weighed};
 use crate::support::{Ended, fpprof, ran, wait_until};
 use fpprof_unwind::{BrokenReason, Root, StopReason};
 use nix::sys::signal::Signal;
@@ -112,6 +112,34 @@ fn comparisons_have_two_sides() {
         (&answer["about"]["before"]["strategy"], &answer["about"]["after"]["strategy"]),
         (&json!("fp"), &json!("cfi"))
     );
+}
+
+/// Check that amounts are CPU time where samples stand for different amounts of it: of one range, and of a comparison of which
+/// one side does, whichever it is.
+#[test]
+fn ranges_may_have_several_rates() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rows: [_; 2] = [("nginx", "_start;main", COMPLETE, 30), ("db", "_start;main;sort", COMPLETE, 10)];
+    write_stacks(dir.path(), 0, "web-1", &[("cfi", &rows)]);
+    write_weighed(dir.path(), 1, "web-1", &[("cfi", &[("db", "_start;main;sort", COMPLETE, 2)])], 100);
+    write_stacks(dir.path(), 2, "web-1", &[("cfi", &rows)]);
+    let serving = Serving::start(dir.path());
+    for (question, unit, total) in [
+        ("flamegraph?to=1795694460", "samples", json!(40)),
+        ("flamegraph", "weight", json!(1000)),
+        ("functions", "weight", json!(1000)),
+        ("flamegraph?unit=samples", "samples", json!(82)),
+    ] {
+        let answer = serving.answer(question);
+        assert_eq!((&answer["unit"], &answer["total"]), (&json!(unit), &total), "{question}");
+    }
+    for (question, total) in [
+        ("compare?before.to=1795694520&after.from=1795694520", json!([600, 400])),
+        ("compare?before.from=1795694520&after.to=1795694520", json!([400, 600])),
+    ] {
+        let answer = serving.answer(question);
+        assert_eq!((&answer["about"]["unit"], &answer["total"]), (&json!("weight"), &total), "{question}");
+    }
 }
 
 /// Check that invalid queries are refused with a hint, and requests from other machines' pages with advice.

@@ -95,9 +95,17 @@ impl Serving {
 
 /// Writes the stacks of a one-minute interval into a store, with rows for each strategy.
 pub(crate) fn write_stacks(store: &Path, minute: u64, host: &str, strategies: &[(&str, Rows<'_>)]) {
+    write_weighed(store, minute, host, strategies, 10);
+}
+
+/// The same, with a weight of `each` for a sample.
+pub(crate) fn write_weighed(store: &Path, minute: u64, host: &str, strategies: &[(&str, Rows<'_>)], each: u64) {
     let began = stored::NOON_US + minute * 60_000_000;
-    let profiles: Vec<_> =
+    let mut profiles: Vec<_> =
         strategies.iter().map(|(strategy, rows)| stored::profile(began, host, strategy, rows)).collect();
+    for sample in profiles.iter_mut().flat_map(|profile| &mut profile.samples) {
+        sample.weight = sample.samples * each;
+    }
     let mut bytes = Vec::new();
     stacks::write(&profiles, &mut bytes).expect("a table");
     let day = store.join("stacks/day=2026-11-26");

@@ -64,8 +64,8 @@ pub struct Choice {
     /// The unit of its weights; empty if it was not looked up.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub weight_unit: String,
-    /// Whether its samples stand for different amounts of CPU time, as after a change of the rate: then weights are added
-    /// up by default, not samples.
+    /// Whether its samples stand for different amounts of CPU time, as after a change of the rate or of two machines: then
+    /// weights are added up by default, not samples. `false` if it was not looked up.
     pub weights_differ: bool,
 }
 

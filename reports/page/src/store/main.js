@@ -44,7 +44,9 @@ async function refresh() {
     const { question, parameters, show, isPlain } = VIEWS[view];
     const choice = facets.choice ?? { event: "", strategy: "", weight_unit: "" };
     const isWeighed = choice.weights_differ || choice.weight_unit === "blocked_ns";
-    const unit = now.get("unit") ?? (isWeighed ? "weight" : "samples");
+    // The other side of a comparison may need weights: the server decides.
+    const usual = question === "compare" ? null : isWeighed ? "weight" : "samples";
+    const unit = now.get("unit") ?? usual;
     const fixed = facets.choice && !isPlain ? { event: choice.event, strategy: choice.strategy, unit } : {};
     const answer = await ask(question, query({ ...fixed, ...parameters?.(now) }), signal);
     // Figures take the width of their container, which has one only while it is visible.
