@@ -88,7 +88,6 @@ fn crates_depend_in_one_direction() {
     assert!(members >= MAY_DEPEND_ON.len() - 1, "a workspace member is missing from the table of this test");
 }
 
-/// Check that only the collector and the external unwinders can contain `unsafe`.
 /// The crates of the program with their features, as they are built.
 fn built_crates(edges: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
@@ -116,6 +115,7 @@ fn tests_and_program_share_one_build() {
     );
 }
 
+/// Check that only the collector and the external unwinders can contain `unsafe`.
 #[test]
 fn unsafe_code_stays_where_it_belongs() {
     for path in SAFE {
