@@ -1,5 +1,5 @@
 //! Folded stacks: one line for each distinct stack, root first, `;` between frames, then a space and the number of
-//! samples, or, for waits, nanoseconds.
+//! samples, or nanoseconds for waits and for samples that stand for different amounts of CPU time.
 //!
 //! ```text
 //! nbdkit;_start;main;run_command_[i];wait4;entry_SYSCALL_64_[k] 17

@@ -168,7 +168,8 @@ impl StoreProfile {
     #[must_use]
     pub fn finish(mut self) -> Profile {
         let functions = self.functions.into_values().into_iter();
-        let frames = functions.map(|(name, module)| frame(name, module, &mut self.modules)).collect();
+        let found_by = if self.choice.strategy == "fp" { Origin::FramePointer } else { Origin::Cfi };
+        let frames = functions.map(|(name, module)| frame(name, module, found_by, &mut self.modules)).collect();
         let modules = self.modules.into_values().into_iter().map(|name| ProfileModule {
             path: name.clone(),
             name,
@@ -229,12 +230,13 @@ impl StoreProfile {
     }
 }
 
-fn frame(name: String, module: String, modules: &mut Numbered<String>) -> ProfileFrame {
+/// A frame; one of user space was found by the strategy's usual way.
+fn frame(name: String, module: String, found_by: Origin, modules: &mut Numbered<String>) -> ProfileFrame {
     let is_file = !module.is_empty() && !module.starts_with('[');
     let is_kernel = module.starts_with('[') && !USER_CODE.contains(&&*module);
     // There are fewer modules than functions, whose number is limited.
     let number = is_file.then(|| modules.number(module.clone()).ok()).flatten();
-    let origin = if is_kernel { Origin::Kernel } else { Origin::Cfi };
+    let origin = if is_kernel { Origin::Kernel } else { found_by };
     ProfileFrame { module: number, address: 0, origin, functions: vec![Function { name, module, line: None }] }
 }
 

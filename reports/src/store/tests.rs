@@ -2,14 +2,15 @@
 
 use super::tree::Tree;
 use super::{
-    Chosen, Cost, Facet, Facets, FacetsAnswer, Filter, FunctionCount, GoesOn, Nodes, Quality, Stacks, StoreError,
-    StoreProfile, Unit, Wanted, compared, flamegraph, folded, functions, merge, read,
+    Choice, Chosen, Cost, Facet, Facets, FacetsAnswer, Filter, FunctionCount, GoesOn, Nodes, Quality, Stacks,
+    StoreError, StoreProfile, Unit, Wanted, compared, flamegraph, folded, functions, merge, read,
 };
 use crate::escape::shown;
 use crate::parquet::counters::{Counter, Counters};
 use crate::parquet::{counters, stacks};
 use crate::stored::{self, NOON_US, Rows};
 use bytes::Bytes;
+use fpprof_analysis::folded::Origin;
 use fpprof_analysis::profile::Profile;
 use fpprof_unwind::{BrokenReason, Root, StopReason};
 use std::sync::Arc;
@@ -330,6 +331,26 @@ fn damaged_tables_are_refused() {
     counters::write(&none, &mut counters).expect("written");
     let refused = read(Bytes::from(counters), &["value"], Some(&filter(&[(Facet::Strategy, "fp")])), &go_on());
     assert!(refused.is_ok_and(|rows| rows.is_empty()), "no rows, so no column is missed");
+}
+
+/// Check that frames of a store are shown as those of its strategy.
+#[test]
+fn frames_are_of_their_strategy() {
+    for (strategy, origin) in [("cfi", Origin::Cfi), ("fp", Origin::FramePointer)] {
+        let choice = Choice {
+            event: "cpu-clock".to_owned(),
+            strategy: strategy.to_owned(),
+            weight_unit: "cpu_ns".to_owned(),
+            weights_differ: false,
+        };
+        let mut stored = StoreProfile::new(choice, fpprof_analysis::filter::Filter::default());
+        let of_strategy = profile(strategy, &[("nginx", "_start;main", COMPLETE, 1)]);
+        for rows in read(table(&[of_strategy]), &StoreProfile::COLUMNS, None, &go_on()).expect("a table") {
+            stored.add(&rows).expect("added");
+        }
+        let frames = folded(&stored.finish()).frames;
+        assert!(frames.len() == 2 && frames.iter().all(|frame| frame.origin == origin), "{strategy}: {frames:?}");
+    }
 }
 
 /// Check that shares are those of CPU time if samples stand for different amounts of it, and otherwise those of samples.
