@@ -1,4 +1,4 @@
-//! Finds the functions that call. Code is read once, in order, through a window.
+//! Finds the functions that call, and those for aarch64 that set the frame pointer. Code is read once, in order, through a window.
 
 use super::arch::{Calls, Context, Spec, Target, aarch64, x86_64};
 use super::model::{FunctionKind, FunctionRecord, Machine};
@@ -45,7 +45,7 @@ impl Context for Addresses {
 /// function that could be read completely.
 ///
 /// Returns `false` if code could not be read to its end.
-pub(super) fn find_leaves<R: Read + Seek>(
+pub(super) fn read_functions<R: Read + Seek>(
     file: R,
     machine: Machine,
     spec: &Spec,

@@ -1,7 +1,7 @@
 //! Audits one file.
 
 use super::arch::spec;
-use super::calls::{Addresses, find_leaves};
+use super::calls::{Addresses, read_functions};
 use super::check::Check;
 use super::entries::{self, Found};
 use super::model::{
@@ -119,7 +119,7 @@ fn read_code<R: Read + Seek>(
 ) {
     let spec = spec(audit.machine);
     let mut check = (options.disassemble && audit.machine == Machine::X86_64).then(|| Check::new(&found.ranges));
-    let complete = find_leaves(file, audit.machine, spec, addresses, &mut found.records, |record, code| {
+    let complete = read_functions(file, audit.machine, spec, addresses, &mut found.records, |record, code| {
         if let Some(check) = &mut check {
             check.function(record, code);
         }

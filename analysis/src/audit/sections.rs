@@ -213,11 +213,7 @@ impl<'a> Sections<'a> {
     ) -> Option<Vec<u8>> {
         let inflate = || {
             let (header, offset, len) = section.compression(LE, data).ok()??;
-            let format = match header.ch_type(LE) {
-                elf::ELFCOMPRESS_ZLIB => Format::Zlib,
-                elf::ELFCOMPRESS_ZSTD => Format::Zstd,
-                _ => return None,
-            };
+            let format = Format::of(header.ch_type(LE))?;
             let full_bytes = Some(header.ch_size(LE)).filter(|&bytes| bytes <= MAX_SECTION_BYTES)?;
             let bytes = Some(len).filter(|&len| len <= MAX_SECTION_BYTES)?;
             inflate::whole(format, data.read_bytes_at(offset, bytes).ok()?, usize::try_from(full_bytes).ok()?)

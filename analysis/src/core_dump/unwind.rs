@@ -6,7 +6,7 @@ use super::memory::CoreMemory;
 use super::places::{CoreFiles, PID, events, meta};
 use super::{Core, CoreOptions, FrameOut, ThreadOut, UnwoundCore};
 use crate::address_space::{FileIx, Timeline};
-use crate::fold::{Where, locate, named, not_after_calls};
+use crate::fold::{Where, for_lookup, locate, not_after_calls};
 use crate::modules::{ElfFile, Missing, ModuleTable, Opened};
 use crate::replay::{PlacedSpace, Spaces};
 use crate::symbols::{Detail, Symbolizer};
@@ -154,7 +154,8 @@ struct Walked {
 
 impl Walked {
     fn new(start: Start, stack: &Stack, placed: &PlacedSpace, modules: &ModuleTable<'_>) -> Self {
-        let frames = named(&stack.frames).map(|frame| (frame, locate(&frame, placed, modules, u64::MAX))).collect();
+        let frames =
+            for_lookup(&stack.frames).map(|frame| (frame, locate(&frame, placed, modules, u64::MAX))).collect();
         Self { start, frames, stop: stack.stop }
     }
 

@@ -3,7 +3,7 @@
 use super::Mark;
 use crate::accuracy::{Comparison, Relation, same_frames};
 use crate::address_space::CommIx;
-use crate::fold::{Interned, Where, locate, named, origin};
+use crate::fold::{Interned, Where, for_lookup, locate, origin};
 use crate::folded::Origin;
 use crate::listed::{Listed, Who};
 use crate::replay::{Collect, Seen};
@@ -94,7 +94,7 @@ impl<'a> PairCounter<'a> {
 
     fn push_user(&mut self, list: &mut Vec<u32>, frames: &[Frame], marks: &[Mark], seen: &Seen<'_>) {
         // As in the folded stacks, whose names these have.
-        for (index, frame) in named(frames).enumerate() {
+        for (index, frame) in for_lookup(frames).enumerate() {
             let mark = marks.get(index).copied().unwrap_or(Mark::Same);
             let frame = Marked {
                 place: locate(&frame, seen.space, seen.modules, seen.sample.time_ns),

@@ -1,6 +1,6 @@
 //! Counts equal stacks.
 
-use super::frame::named;
+use super::frame::for_lookup;
 use super::recent::Recent;
 use super::{FrameKey, Interned, Where};
 use crate::address_space::CommIx;
@@ -107,7 +107,7 @@ impl Folder {
                 continue;
             };
             self.current.truncate(n_kernel);
-            for frame in named(unwound.frames) {
+            for frame in for_lookup(unwound.frames) {
                 let number = self
                     .recent
                     .number(&frame, seen.space, seen.modules, seen.sample.time_ns, |key| self.frames.number(key));

@@ -41,9 +41,9 @@ pub struct FrameKey {
     pub is_return: bool,
 }
 
-/// The frames of a stack as they are named. A signal handler returns to code that did not call it, at its first instruction: that
+/// The frames of a stack as they are looked up. A signal handler returns to code that did not call it, at its first instruction: that
 /// is the frame whose caller was interrupted, and no byte before it is of the same function.
-pub(crate) fn named(frames: &[Frame]) -> impl Iterator<Item = Frame> {
+pub(crate) fn for_lookup(frames: &[Frame]) -> impl Iterator<Item = Frame> {
     let interrupted = frames.iter().skip(1).map(|caller| caller.flags.is_instruction).chain([false]);
     frames.iter().zip(interrupted).map(|(frame, is_signal)| {
         let is_instruction = frame.flags.is_instruction || is_signal;
@@ -93,7 +93,7 @@ mod tests {
             flags: FrameFlags { is_instruction, ..FrameFlags::default() },
         };
         let stack = [frame(0x10, true), frame(0x20, false), frame(0x30, false), frame(0x40, true), frame(0x50, false)];
-        let lookups: Vec<u64> = named(&stack).map(|frame| frame.lookup()).collect();
+        let lookups: Vec<u64> = for_lookup(&stack).map(|frame| frame.lookup()).collect();
         assert_eq!(lookups, [0x10, 0x1f, 0x30, 0x40, 0x4f]);
     }
 }

@@ -16,7 +16,7 @@ pub use calls::WithoutCall;
 pub(crate) use calls::not_after_calls;
 pub use folder::{Amount, Folder};
 pub use frame::{Compiled, FrameKey, Where, locate};
-pub(crate) use frame::{named, origin};
+pub(crate) use frame::{for_lookup, origin};
 pub(crate) use interned::{Interned, ranks};
 pub use label::Labels;
 pub(crate) use label::{functions, wanted};

@@ -314,12 +314,7 @@ fn info<E: FileHeader<Endian = Endianness>>(
     let mut file_range = section.file_range(endian);
     let mut compression = None;
     if let Ok(Some((header, offset, bytes))) = section.compression(endian, cache) {
-        let format = match header.ch_type(endian) {
-            elf::ELFCOMPRESS_ZLIB => Some(Format::Zlib),
-            elf::ELFCOMPRESS_ZSTD => Some(Format::Zstd),
-            _ => None,
-        };
-        compression = Some((format, header.ch_size(endian).into()));
+        compression = Some((Format::of(header.ch_type(endian)), header.ch_size(endian).into()));
         file_range = Some((offset, bytes));
     }
     let mut name = name.get(..name.len().min(64)).unwrap_or(name).to_vec();

@@ -3,6 +3,7 @@
 //! Uses libdeflate instead of the decoder in `object`: debug sections are most of what is read for inline frames, and
 //! inflating them was the largest part of symbolising a stack. See `just bench unwind` for the present share.
 
+use object::elf;
 use std::io::Read;
 
 /// Compression format.
@@ -12,6 +13,17 @@ pub(crate) enum Format {
     Zlib,
     /// `ELFCOMPRESS_ZSTD`.
     Zstd,
+}
+
+impl Format {
+    /// The format of a compressed section, by `ch_type`.
+    pub(crate) fn of(kind: elf::CompressionType) -> Option<Self> {
+        match kind {
+            elf::ELFCOMPRESS_ZLIB => Some(Self::Zlib),
+            elf::ELFCOMPRESS_ZSTD => Some(Self::Zstd),
+            _ => None,
+        }
+    }
 }
 
 /// The most memory that the xz decoder may use: `xz -9` needs 65 MiB.
