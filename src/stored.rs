@@ -104,7 +104,7 @@ pub(crate) fn profile(source: &Source, rows: &Rows, strategy: Option<Strategy>) 
         let asked: Vec<String> = options.chain(conditions).chain(only).collect();
         match asked.as_slice() {
             [] => format!("{}: the store has no samples", path.display()),
-            asked => format!("{}: no samples match {}", path.display(), asked.join(" ")),
+            asked => format!("{}: no samples match {}: change or remove one of these", path.display(), asked.join(" ")),
         }
     })?;
     print_message(&format!("fpprof: {}", summary(&profile)));

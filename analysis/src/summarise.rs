@@ -183,10 +183,11 @@ fn varying(meta: &Meta, cpus: &[CpuCounters]) -> Option<String> {
 fn uncounted(end: &End, meta: &Meta) -> Vec<String> {
     let Uncounted { ticks, counter_share_percent } = end.uncounted;
     let is_clock = meta.events.first().is_some_and(|event| is_clock(&event.name));
+    // Of a counter of the processor, these are overflows, and an estimate.
     let missing = (ticks > 0).then(|| match ticks {
         _ if is_clock => format!("about {ticks} ticks came late: they were not recorded, and are not counted as lost"),
-        1 => "1 event did not run the sampling program and is not counted".to_owned(),
-        _ => format!("{ticks} events did not run the sampling program and are not counted"),
+        1 => "the event did not run the sampling program 1 time, which is not counted".to_owned(),
+        _ => format!("the event did not run the sampling program {ticks} times, which are not counted"),
     });
     let shared = counter_share_percent
         .map(|share| format!("the processor's counter was on for {share} % of the time, since others use it as well"));

@@ -86,8 +86,8 @@ fn dump_key(pid: u32, identity: &FileIdentity) -> (u32, FileKey) {
 }
 
 impl Modules {
-    /// Keeps at most half of this process's limit of `open_files` open, and some more for tables and dumps. A recording that is taken in parts may never end, so
-    /// its limits of bytes are for some minutes each.
+    /// Keeps at most half of this process's limit of `open_files` open, and some more for tables and dumps. A recording that is
+    /// taken in parts may never end, so its limits of bytes are for some minutes each.
     ///
     /// # Errors
     /// If the saver thread cannot be started.

@@ -88,7 +88,7 @@ fn crates_depend_in_one_direction() {
     assert!(members >= MAY_DEPEND_ON.len() - 1, "a workspace member is missing from the table of this test");
 }
 
-/// The crates of the program with their features, as they are built.
+/// The crates of the program with their features, as they are built. The program that measures reliability is no part of it.
 fn built_crates(edges: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--quiet", "--locked", "--workspace", "--exclude", "fpprof-reliability"])

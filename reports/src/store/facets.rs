@@ -33,7 +33,7 @@ pub struct Facets {
     /// Samples by combination that pass all filters but those of labels.
     whatever_label: Vec<u64>,
     combinations: Vec<Combination>,
-    /// The least and the most weight of a row's samples, for one of them, by combination.
+    /// The least and the most weight per sample of its rows, by combination.
     each: Vec<[u64; 2]>,
     first_us: Option<i64>,
     end_us: Option<i64>,

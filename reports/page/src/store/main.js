@@ -66,7 +66,7 @@ async function refresh() {
 function status({ files }, facets, choice) {
   const one = facets.combinations.find((two) => two.event === choice.event && two.strategy === choice.strategy);
   const parts = [one ? `${number(one.samples)} samples of ${choice.event} by ${choice.strategy}` : "No samples here"];
-  if (facets.others) parts.push(`${number(facets.others)} more not by ${choice.strategy}`);
+  if (facets.others) parts.push(`${number(facets.others)} more not unwound with ${choice.strategy}`);
   if (files.read !== 1) parts.push(`${number(files.read)} files`);
   byId("status").textContent = parts.join(" · ");
   const { count, first } = files.unread;
