@@ -123,10 +123,12 @@ fn show(
             screen.terminal.draw(|frame| draw(view, frame)).context("drawing")?;
             drawn = Some(Instant::now());
         }
-        match has_event(screen.fd())? {
-            Some(true) => {}
-            Some(false) => continue,
-            None => return Ok(()),
+        let has_event = poll(LOOK_EVERY);
+        if is_gone(screen.fd())? {
+            return Ok(());
+        }
+        if !has_event.context("waiting for a key")? {
+            continue;
         }
         match read().context("reading a key")? {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
@@ -142,19 +144,16 @@ fn show(
     Ok(())
 }
 
-/// Waits briefly for a key or a resize; `None` once the terminal is gone, where crossterm would read forever.
-fn has_event(terminal: BorrowedFd<'_>) -> anyhow::Result<Option<bool>> {
-    let mut looked_at = [PollFd::new(terminal, PollFlags::POLLIN)];
-    let timeout = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::ZERO);
-    match nix::poll::poll(&mut looked_at, timeout) {
-        Ok(_) | Err(Errno::EINTR) => {}
-        Err(error) => return Err(error).context("waiting for a key"),
-    }
+/// Whether the terminal was closed. Crossterm reports nothing then, or an error.
+fn is_gone(terminal: BorrowedFd<'_>) -> anyhow::Result<bool> {
+    // The kernel reports these three without being asked.
     let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
-    if looked_at.iter().filter_map(PollFd::revents).any(|seen| seen.intersects(gone)) {
-        return Ok(None);
+    let mut terminal = [PollFd::new(terminal, PollFlags::empty())];
+    match nix::poll::poll(&mut terminal, PollTimeout::ZERO) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(error).context("looking at the terminal"),
     }
-    poll(Duration::ZERO).map(Some).context("waiting for a key")
+    Ok(terminal.iter().filter_map(PollFd::revents).any(|seen| seen.intersects(gone)))
 }
 
 /// Measures the resource use of this process and its workers.

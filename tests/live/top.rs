@@ -1,7 +1,7 @@
 //! `fpprof top` in a real terminal.
 
 use super::worker::{assert_confined, children, status};
-use crate::support::{bpf_ids, fpprof, ran};
+use crate::support::{bpf_ids, compile, fpprof, ran, source};
 use fpprof_workloads::{build, programs};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -203,21 +203,25 @@ fn files_are_parsed_without_privileges() {
     assert!(!workers.iter().any(is_sampled), "{workers:?} are not sampled: {of_workers:?}");
 }
 
-/// Check that it ends with its terminal, rather than wait for keys.
+/// Check that it ends with its terminal, rather than wait for keys; also if the terminal goes just after it was polled.
 #[test]
 fn ends_with_its_terminal() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = chain(directory.path());
     let marker = program.to_str().expect("a path");
-    let terminal = Terminal::new();
-    terminal.type_line(&format!("{} top -- {marker} 600", env!("CARGO_BIN_EXE_fpprof")));
-    terminal.wait("the view", |screen| screen.contains("own cost"));
-    assert!(fpprof_pid(marker).is_some(), "it runs");
-    drop(terminal);
-    let deadline = Instant::now() + PATIENCE;
-    while fpprof_pid(marker).is_some() {
-        assert!(Instant::now() < deadline, "it goes on without a terminal");
-        std::thread::sleep(Duration::from_millis(50));
+    let library = directory.path().join("late_waits.so");
+    compile("gcc", &["-O1", "-shared", "-fPIC"], &library, &source("late_waits.c"));
+    for environment in [String::new(), format!("LD_PRELOAD={} ", library.display())] {
+        let terminal = Terminal::new();
+        terminal.type_line(&format!("{environment}{} top -- {marker} 600", env!("CARGO_BIN_EXE_fpprof")));
+        terminal.wait("the view", |screen| screen.contains("own cost"));
+        assert!(fpprof_pid(marker).is_some(), "it runs");
+        drop(terminal);
+        let deadline = Instant::now() + PATIENCE;
+        while fpprof_pid(marker).is_some() {
+            assert!(Instant::now() < deadline, "it goes on without a terminal: {environment}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
