@@ -73,9 +73,16 @@ pub(super) fn launch(command: &[OsString], is_stdout_ours: bool) -> anyhow::Resu
     }
     ptrace::setoptions(pid, FOLLOWED).context("following threads")?;
     ptrace::cont(pid, None).context("starting the command")?;
+    let mut is_executed = false;
     loop {
         match wait(pid)? {
-            Report::Event(event) if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 => return Ok(pid),
+            // Still in the system call. If it ran on from here, its exit would be taken for the entry of another one.
+            Report::Event(event) if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 => {
+                is_executed = true;
+                tracee::step(pid, None)?;
+            }
+            Report::Stopped(signal) if is_executed && signal == Signal::SIGTRAP as i32 => return Ok(pid),
+            Report::Stopped(signal) if is_executed => tracee::step(pid, Some(signal))?,
             Report::Stopped(signal) => {
                 ptrace::cont(pid, Signal::try_from(signal).ok()).context("passing a signal on")?;
             }
