@@ -152,7 +152,7 @@ impl JitDumps {
 /// Opens the mapped file if it is regular and belongs to the process's user.
 pub(crate) fn open(mmap: &Mmap) -> Option<File> {
     let owner = effective_uid(mmap.pid).unwrap_or_else(own_uid);
-    let file = open_mapped(mmap)?.file;
+    let file = open_mapped(mmap, &[])?.file;
     is_file_of(&file, owner).then_some(file)
 }
 

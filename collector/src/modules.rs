@@ -14,9 +14,10 @@ use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::parts_control::{PartsControl, UnusedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
-use crate::proc::{BlockingCalls, Place, is_gone, open_mapped};
+use crate::proc::{BlockingCalls, Opened, Place, is_gone, open_mapped};
 use crate::request::Request;
 use crate::share::Shares;
+use crate::sideband::Tracker;
 use crate::vdso;
 use fpprof_recording::PackedModule;
 use fpprof_recording::compiled::jitdump::is_dump;
@@ -39,6 +40,8 @@ const MAX_FILES: u64 = 131_072;
 const MAX_TABLES: u64 = 2048;
 /// The most dumps of compiled code kept open.
 const MAX_DUMPS: u64 = 512;
+/// How often opening of a file is tried that was gone with its process: each process that maps it may live longer.
+const MAX_TRIES: u8 = 32;
 /// How long a deleted file is remembered: one that is mapped again later is copied into the recording again.
 const DELETED_FILES_KEPT: Duration = Duration::from_secs(60);
 
@@ -69,6 +72,10 @@ struct KnownFile {
     user: u32,
     /// When it was last mapped.
     mapped_ns: u64,
+    /// How often it could not be opened.
+    n_failed: u8,
+    /// Whether its bytes would be needed, and are not in the recording.
+    is_lost: bool,
 }
 
 /// What each user has of each limit.
@@ -117,7 +124,7 @@ impl Modules {
     }
 
     /// Notes a mapping, and adds the build ID of its file, which is read when the file is first mapped.
-    pub(crate) fn note(&mut self, mmap: &mut Mmap) {
+    pub(crate) fn note(&mut self, mmap: &mut Mmap, tracker: &Tracker) {
         if mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 {
             return;
         }
@@ -132,26 +139,68 @@ impl Modules {
         if mmap.identity.inode == 0 || (is_dump(&mmap.path) && self.note_dump(mmap)) {
             return;
         }
-        if let Some(known) = self.files.get_mut(&key) {
-            known.mapped_ns = known.mapped_ns.max(mmap.time_ns);
-            mmap.identity.build_id = mmap.identity.build_id.or(known.build_id);
-            return;
+        match self.files.get_mut(&key) {
+            None => self.note_new(key, mmap, tracker),
+            Some(known) => {
+                known.mapped_ns = known.mapped_ns.max(mmap.time_ns);
+                mmap.identity.build_id = mmap.identity.build_id.or(known.build_id);
+                if known.n_failed > 0 {
+                    self.try_again(key, mmap, tracker);
+                }
+            }
         }
+    }
+
+    fn note_new(&mut self, key: FileKey, mmap: &mut Mmap, tracker: &Tracker) {
         self.give_back_done();
         let place = Place::of(mmap);
         if !self.shares.files.take(place.user(), 1) {
             self.n_over.files_over += 1;
             return;
         }
-        let mapping = mmap.clone();
-        let opened = self.calls.call(place, move || open_mapped(&mapping)).flatten();
+        let opened = self.open(place, mmap, tracker);
+        let known = KnownFile {
+            build_id: mmap.identity.build_id,
+            user: place.user(),
+            mapped_ns: mmap.time_ns,
+            n_failed: u8::from(opened.is_none()),
+            is_lost: false,
+        };
+        self.files.insert(key, known);
+        self.watch(WatchedFile { opened, mmap: mmap.clone(), place, was_lost: false });
+    }
+
+    /// Opens a lost file by its new mapping: earlier processes had ended before it was opened.
+    fn try_again(&mut self, key: FileKey, mmap: &mut Mmap, tracker: &Tracker) {
+        self.give_back_done();
+        if !self.files.get(&key).is_some_and(|known| known.is_lost && known.n_failed < MAX_TRIES) {
+            return;
+        }
+        let place = Place::of(mmap);
+        let opened = self.open(place, mmap, tracker);
+        if let Some(known) = self.files.get_mut(&key) {
+            known.build_id = mmap.identity.build_id;
+            known.is_lost = opened.is_none();
+            known.n_failed += u8::from(known.is_lost);
+        }
+        if opened.is_some() {
+            self.watch(WatchedFile { opened, mmap: mmap.clone(), place, was_lost: true });
+        }
+    }
+
+    /// Opens a mapped file, and adds its build ID to the mapping.
+    fn open(&mut self, place: Place, mmap: &mut Mmap, tracker: &Tracker) -> Option<Opened> {
+        let (mapping, ancestors) = (mmap.clone(), tracker.ancestors(mmap.pid));
+        let opened = self.calls.call(place, move || open_mapped(&mapping, &ancestors)).flatten();
         if mmap.identity.build_id.is_none() {
             mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(place, &opened.file));
         }
-        let known = KnownFile { build_id: mmap.identity.build_id, user: place.user(), mapped_ns: mmap.time_ns };
-        self.files.insert(key, known);
-        let opened = opened.filter(|_| self.shares.open.take(place.user(), 1));
-        self.saver.send(Job::File(WatchedFile { opened, mmap: mmap.clone(), place }));
+        opened
+    }
+
+    fn watch(&mut self, mut file: WatchedFile) {
+        file.opened = file.opened.filter(|_| self.shares.open.take(file.place.user(), 1));
+        self.saver.send(Job::File(file));
     }
 
     /// Notes a process that runs code without a file.
@@ -226,8 +275,11 @@ impl Modules {
                         self.shares.dumps.give_back(user, 1);
                     }
                 }
-                Done::File { identity, user, was_open, is_deleted } => {
+                Done::File { identity, user, was_open, is_deleted, is_lost } => {
                     self.shares.open.give_back(user, u64::from(was_open));
+                    if let Some(known) = self.files.get_mut(&key_of(&identity)) {
+                        known.is_lost = is_lost;
+                    }
                     if is_deleted {
                         self.deleted.push_back((Instant::now(), key_of(&identity)));
                     }

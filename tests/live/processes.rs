@@ -54,7 +54,7 @@ fn setuid_programs_are_complete() {
 }
 
 /// Check that programs in separate pid, user and mount namespaces have complete stacks with names, even if their file
-/// is in a mount that is gone with them.
+/// is in a mount that is gone with them, and they run for a shorter time than their mappings take to be read.
 #[test]
 fn namespaces_are_complete() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -63,12 +63,17 @@ fn namespaces_are_complete() {
     std::fs::create_dir(&mount).expect("a directory");
     let mount = mount.display();
     let private = format!("mount -t tmpfs none {mount} && cp {program} {mount}/program && exec {mount}/program");
+    let many = format!(
+        "mount -t tmpfs none {mount} && cp {program} {mount}/program && \
+         for i in `seq $(($0 * 20))`; do {mount}/program 0.05; done"
+    );
     let scripts = [
         format!("exec unshare -p -f -m --mount-proc {program}"),
         format!("exec unshare -U -r {program}"),
         format!("exec unshare -U -r -p -f -m {program}"),
         format!("exec unshare -m sh -c '{private} $0'"),
         format!("exec unshare -U -r -m sh -c '{private} $0'"),
+        format!("exec unshare -m sh -c '{many}'"),
     ];
     for script in scripts {
         let file = dir.path().join("recording");

@@ -23,7 +23,7 @@ pub struct ModuleTable<'a> {
     files: &'a [MappedFile],
     embedded: &'a [Embedded],
     /// The first of those with each identity.
-    embedded_by_identity: FxHashMap<&'a FileIdentity, usize>,
+    embedded_by_identity: FxHashMap<FileIdentity, usize>,
     resolver: &'a dyn Resolver,
     /// Offset from the recording's clock to the time since 1970, in nanoseconds, if known.
     unix_offset_ns: Option<i128>,
@@ -89,6 +89,18 @@ enum Source {
     File { path: PathBuf, stat: FileStat },
 }
 
+/// The numbers of the first modules with each identity. Also without build ID: when an earlier process mapped the file, it could
+/// not be read.
+fn by_identity(embedded: &[Embedded]) -> FxHashMap<FileIdentity, usize> {
+    let mut numbers = FxHashMap::default();
+    for (number, Embedded { identity, .. }) in embedded.iter().enumerate() {
+        for identity in [*identity, FileIdentity { build_id: None, ..*identity }] {
+            numbers.entry(identity).or_insert(number);
+        }
+    }
+    numbers
+}
+
 impl<'a> ModuleTable<'a> {
     /// The modules mapped in `timeline`, found by `resolver`. Nothing is opened yet.
     #[must_use]
@@ -98,8 +110,7 @@ impl<'a> ModuleTable<'a> {
         Self {
             files,
             embedded,
-            // Of entries with the same identity, the last that is inserted stays.
-            embedded_by_identity: embedded.iter().enumerate().rev().map(|(n, module)| (&module.identity, n)).collect(),
+            embedded_by_identity: by_identity(embedded),
             resolver,
             unix_offset_ns: (meta.start_unix_ns != 0)
                 .then(|| i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns))),
@@ -280,7 +291,9 @@ impl<'a> ModuleTable<'a> {
         if file.identity.inode == 0 {
             return self.embedded.iter().position(|embedded| embedded.is(file));
         }
-        self.embedded_by_identity.get(&file.identity).copied()
+        let number = *self.embedded_by_identity.get(&file.identity)?;
+        let embedded = self.embedded.get(number)?;
+        (embedded.identity == file.identity || embedded.path == file.path).then_some(number)
     }
 
     fn try_candidate(&self, file: &MappedFile, candidate: Candidate) -> Result<Found, Missing> {

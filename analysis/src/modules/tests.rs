@@ -176,7 +176,12 @@ fn bytes_in_the_recording_come_first() {
     let file = mapped(&path.with_file_name("program (deleted)"), identity);
     let module = ModuleBytes { path: file.path.clone(), identity, bytes };
     assert_eq!(look(&file, None, &FileModules::new()), Err(Missing::NotFound));
-    assert_eq!(look(&file, Some(module), &FileModules::new()).map(|image| image.build_id), Ok(identity.build_id));
+    let found = |file: &MappedFile| look(file, Some(module.clone()), &FileModules::new()).map(|image| image.build_id);
+    assert_eq!(found(&file), Ok(identity.build_id));
+    // An earlier process had ended before its file was opened.
+    let unread = FileIdentity { build_id: None, ..identity };
+    assert_eq!(found(&MappedFile { identity: unread, ..file.clone() }), Ok(identity.build_id));
+    assert_eq!(found(&mapped(&path, unread)), Err(Missing::NotFound), "another path");
 }
 
 /// Check that the bytes of one file are not used for another with the same build ID, which whoever builds a file

@@ -91,8 +91,9 @@ pub(super) enum Done {
     Table { pid: u32 },
     /// The dump of a process that has ended.
     Dump(EndedDump),
-    /// A file that is no longer at its path, or was to be forgotten.
-    File { identity: FileIdentity, user: u32, was_open: bool, is_deleted: bool },
+    /// A file that is no longer at its path, or was to be forgotten. It is lost if its bytes would be needed, and could not be
+    /// recorded.
+    File { identity: FileIdentity, user: u32, was_open: bool, is_deleted: bool, is_lost: bool },
 }
 
 /// A file that may disappear.
@@ -100,9 +101,11 @@ pub(super) enum Done {
 pub(super) struct WatchedFile {
     /// `None` if it could not be opened, or too many others are open.
     pub(super) opened: Option<Opened>,
-    /// Its first mapping.
+    /// The mapping that it was opened by.
     pub(super) mmap: Mmap,
     pub(super) place: Place,
+    /// Whether it was reported as lost before.
+    pub(super) was_lost: bool,
 }
 
 impl WatchedFile {
@@ -292,7 +295,10 @@ impl Work {
     fn take(&mut self, job: Job) {
         self.renew();
         match job {
-            Job::File(file) => self.look_at(file.place, &[Arc::new(file)]),
+            Job::File(file) => {
+                self.n_lost -= u64::from(file.was_lost);
+                self.look_at(file.place, &[Arc::new(file)]);
+            }
             Job::Table(pid, place, directory) => self.tables.add(pid, place, directory),
             Job::Dump(dump) => self.dumps.add(dump),
             Job::Bytes(module) => _ = self.outbox.add(module),
@@ -304,7 +310,7 @@ impl Work {
     fn forget(&mut self, keys: &FxHashSet<FileKey>) {
         for file in self.files.extract_if(.., |file| keys.contains(&key_of(&file.mmap.identity))) {
             let (identity, user, was_open) = (file.mmap.identity, file.place.user(), file.opened.is_some());
-            send(&self.done, Done::File { identity, user, was_open, is_deleted: false });
+            send(&self.done, Done::File { identity, user, was_open, is_deleted: false, is_lost: false });
         }
     }
 
@@ -350,23 +356,25 @@ impl Work {
                 self.files.push(Arc::clone(file));
                 continue;
             }
-            self.save(file);
+            let is_lost = !self.save(file);
+            self.n_lost += u64::from(is_lost);
             let (identity, was_open) = (file.mmap.identity, file.opened.is_some());
             let is_deleted = state == FileState::Deleted;
-            send(&self.done, Done::File { identity, user: place.user(), was_open, is_deleted });
+            send(&self.done, Done::File { identity, user: place.user(), was_open, is_deleted, is_lost });
         }
     }
 
-    fn save(&mut self, file: &WatchedFile) {
+    /// Copies a file to the recording; returns whether that was possible.
+    fn save(&mut self, file: &WatchedFile) -> bool {
         if self.deadline.get().is_some_and(|&deadline| Instant::now() >= deadline) {
-            return self.n_lost += 1;
+            return false;
         }
         let room = MAX_PARSED_BYTES.min(self.bytes.left(file.place.user()));
         let again = match file.opened {
             Some(_) => None,
             None => {
                 let mmap = file.mmap.clone();
-                self.calls.call(file.place, move || open_mapped(&mmap)).flatten()
+                self.calls.call(file.place, move || open_mapped(&mmap, &[])).flatten()
             }
         };
         let opened = file.opened.as_ref().or(again.as_ref()).filter(|opened| opened.bytes <= room);
@@ -374,10 +382,10 @@ impl Work {
             .map(|Opened { file, bytes, .. }| (file, ParseTask::WithoutData { bytes: *bytes }))
             .and_then(|(bytes_of, task)| self.parser.parse(bytes_of, file.place.user(), task));
         // For a file that is no ELF file, the recording only says that it was mapped.
-        let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
+        let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return false };
         self.bytes.take(file.place.user(), bytes.len() as u64);
         let module = ModuleBytes { path: file.mmap.path.clone(), identity: file.mmap.identity, bytes };
-        self.n_lost += u64::from(!self.outbox.add(module));
+        self.outbox.add(module)
     }
 }
 

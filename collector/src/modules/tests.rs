@@ -28,7 +28,7 @@ fn few_files_are_kept_open() {
     for file in &files {
         std::fs::copy("/bin/true", file.path()).unwrap();
         let mut mmap = code_of(file);
-        modules.note(&mut mmap);
+        modules.note(&mut mmap, &Tracker::new(true));
         assert!(mmap.identity.build_id.is_some());
     }
     assert_eq!(modules.shares.open.left(own_uid()), 0);
@@ -55,7 +55,7 @@ fn files_are_opened_again_through_their_mappings() {
     let mut mmap = Mmap { start, len: end - start, ..code(running.id(), path, identity(&program)) };
     let mut saved = |program: Option<tempfile::TempPath>| {
         let mut modules = modules(0);
-        modules.note(&mut mmap);
+        modules.note(&mut mmap, &Tracker::new(true));
         drop(program);
         let mut n_saved = 0;
         let omitted = modules.finish(None, |_| n_saved += 1);
@@ -66,6 +66,42 @@ fn files_are_opened_again_through_their_mappings() {
     assert_eq!(saved(None), (0, 1));
 }
 
+/// Check that a file that was gone with its process is opened by a later mapping, and is then not lost; and that it is tried a
+/// limited number of times.
+#[test]
+fn files_are_opened_by_later_mappings() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy("/bin/true", file.path()).unwrap();
+    let identity = identity(file.path());
+    let note = |modules: &mut Modules, path: &[u8]| {
+        let mut mmap = code(u32::MAX, path, identity);
+        modules.note(&mut mmap, &Tracker::new(true));
+        mmap.identity.build_id
+    };
+    let lost = |modules: &mut Modules| {
+        while modules.files.values().any(|known| !known.is_lost) {
+            assert_eq!(note(modules, b"/nowhere"), None);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let mut modules = modules(8);
+    assert_eq!(note(&mut modules, b"/nowhere"), None);
+    lost(&mut modules);
+    let path = file.path().to_str().unwrap().as_bytes();
+    assert!(note(&mut modules, path).is_some() && note(&mut modules, b"/nowhere").is_some());
+    drop(file);
+    let mut n_saved = 0;
+    assert_eq!(modules.finish(None, |_| n_saved += 1), Omitted::default());
+    assert_eq!(n_saved, 1);
+
+    let mut modules = self::modules(8);
+    (0..3).for_each(|_| assert_eq!(note(&mut modules, b"/nowhere"), None));
+    lost(&mut modules);
+    (0..200).for_each(|_| assert_eq!(note(&mut modules, b"/nowhere"), None));
+    assert_eq!(modules.files.values().map(|known| known.n_failed).collect::<Vec<_>>(), [MAX_TRIES]);
+    assert_eq!(modules.finish(None, drop), Omitted { files: 1, ..Omitted::default() });
+}
+
 /// Check that deleted files, however many, take no room from later ones, and are forgotten.
 #[test]
 fn deleted_files_make_room() {
@@ -74,7 +110,7 @@ fn deleted_files_make_room() {
     // All exist at the same time, so that they are distinct.
     let files: Vec<_> = (0..20).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
     for file in &files {
-        modules.note(&mut code_of(file));
+        modules.note(&mut code_of(file), &Tracker::new(true));
         assert_eq!(modules.shares.open.left(own_uid()), 1);
         std::fs::remove_file(file.path()).unwrap();
         while modules.shares.open.left(own_uid()) == 1 {
@@ -108,7 +144,7 @@ fn dropped_files_are_saved_again() {
     let map = |modules: &mut Modules| {
         let mut mmap = mapping.clone();
         modules.forget_unused();
-        modules.note(&mut mmap);
+        modules.note(&mut mmap, &Tracker::new(true));
         assert!(mmap.identity.build_id.is_some());
         mmap.identity
     };
@@ -140,7 +176,7 @@ fn unused_files_are_forgotten() {
     std::fs::copy("/bin/true", file.path()).unwrap();
     let mut known = |map_at: Option<u64>, as_of_ns| {
         let mut mmap = Mmap { time_ns: map_at.unwrap_or(0), ..code_of(&file) };
-        map_at.iter().for_each(|_| modules.note(&mut mmap));
+        map_at.iter().for_each(|_| modules.note(&mut mmap, &Tracker::new(true)));
         control.forget(vec![UnusedFile { identity: mmap.identity, as_of_ns }]);
         modules.forget_unused();
         let n = modules.files.len();
@@ -163,7 +199,7 @@ fn unused_files_are_forgotten() {
 fn many_files_are_checked_in_turn() {
     let files: Vec<_> = (0..100).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
     let mut modules = modules(4096);
-    files.iter().for_each(|file| modules.note(&mut code_of(file)));
+    files.iter().for_each(|file| modules.note(&mut code_of(file), &Tracker::new(true)));
     let is_saved = |modules: &mut Modules| {
         modules.look();
         std::thread::yield_now();
@@ -186,7 +222,9 @@ fn tables_that_are_too_many_are_counted() {
     // Larger than any process number, so these have ended, and count for one user.
     let first = 1 << 23;
     let n = u32::try_from(MAX_TABLES).unwrap();
-    let note = |modules: &mut Modules, pid| modules.note(&mut code(pid, b"//anon", FileIdentity::default()));
+    let note = |modules: &mut Modules, pid| {
+        modules.note(&mut code(pid, b"//anon", FileIdentity::default()), &Tracker::new(true))
+    };
     (first..first + n).for_each(|pid| note(&mut modules, pid));
     assert_eq!(modules.n_over.tables_over, MAX_TABLES / 2);
     while modules.tables.values().flatten().count() > 1 {
@@ -206,7 +244,7 @@ fn many_deleted_files_are_passed_on_together() {
     let deleted = || {
         let files: Vec<_> = (0..300).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
         let mut modules = modules(4096);
-        files.iter().for_each(|file| modules.note(&mut code_of(file)));
+        files.iter().for_each(|file| modules.note(&mut code_of(file), &Tracker::new(true)));
         let marker = ModuleBytes { path: Vec::new(), identity: FileIdentity::default(), bytes: Vec::new() };
         modules.saver.send(Job::Bytes(marker));
         while modules.ready().is_empty() {
@@ -239,7 +277,7 @@ fn limits_of_bytes_are_renewed() {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::copy("/bin/true", file.path()).unwrap();
             file.as_file().set_len(40 << 20).unwrap();
-            modules.note(&mut code_of(&file));
+            modules.note(&mut code_of(&file), &Tracker::new(true));
             drop(file);
             // The next file may have the same inode.
             modules.files.clear();

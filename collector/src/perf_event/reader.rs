@@ -177,12 +177,12 @@ impl<W: Write> Reader<W> {
         self.groups.apply(&event);
         let copies = self.sharing.apply(&event);
         if verdict == Verdict::Keep {
-            note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, event));
+            note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, &self.tracker, event));
         }
         for copy in copies {
             self.stack_ends.apply(&copy);
             if self.tracker.apply(&copy) == Verdict::Keep {
-                note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, copy));
+                note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, &self.tracker, copy));
             }
         }
     }
@@ -248,7 +248,7 @@ impl<W: Write> Reader<W> {
         if verdict == Verdict::Pass {
             return;
         }
-        let written = write_event(&mut self.writer, &mut self.modules, event);
+        let written = write_event(&mut self.writer, &mut self.modules, &self.tracker, event);
         note(&mut self.write_failed, written);
     }
 

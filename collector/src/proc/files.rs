@@ -33,9 +33,9 @@ impl Opened {
     }
 }
 
-/// Opens the file behind a mapping: by the mapping itself, else by its path as the process sees it, else by its path
-/// as this process sees it. A path counts only if it leads to the mapped inode on the mapped device.
-pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
+/// Opens the file behind a mapping: by the mapping itself, else by its path as the process sees it, as this process sees it, or
+/// as one of `ancestors` sees it, which may live longer. A path counts only if it leads to the mapped inode on the mapped device.
+pub(crate) fn open_mapped(mmap: &Mmap, ancestors: &[u32]) -> Option<Opened> {
     let Mmap { pid, start, len, path, identity, .. } = mmap;
     let (end, its_pid) = (start.saturating_add(*len), pid.to_string());
     let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
@@ -51,10 +51,14 @@ pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
         return None;
     }
     let path = std::ffi::OsStr::from_bytes(path);
-    let mut in_process = std::ffi::OsString::from(format!("/proc/{pid}/root"));
-    in_process.push(path);
-    open_regular(in_process.into(), |handle, metadata| is_mapped(handle, metadata, identity, &its_pid))
+    let as_seen_by = |pid: &u32| {
+        let (pid, mut below_root) = (pid.to_string(), std::ffi::OsString::from(format!("/proc/{pid}/root")));
+        below_root.push(path);
+        open_regular(below_root.into(), |handle, metadata| is_mapped(handle, metadata, identity, &pid))
+    };
+    as_seen_by(pid)
         .or_else(|| open_regular(path.into(), |handle, metadata| is_mapped(handle, metadata, identity, "self")))
+        .or_else(|| ancestors.iter().find_map(as_seen_by))
 }
 
 /// Whether the path, as this process sees it, still leads to this file, which was opened when it was mapped if

@@ -402,7 +402,7 @@ impl Loader {
             synthesized: false,
         };
         let place = Place::of(&mmap);
-        let opened = self.calls.call(place, move || open_mapped(&mmap)).flatten()?;
+        let opened = self.calls.call(place, move || open_mapped(&mmap, &[])).flatten()?;
         let metadata = opened.file.metadata().ok()?;
         let changed = (metadata.ctime().cast_unsigned(), u32::try_from(metadata.ctime_nsec()).ok()?);
         let is_it = opened.is_of(&identity, missed.pid) && changed == (key.ctime_sec, key.ctime_nsec);

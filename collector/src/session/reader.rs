@@ -174,7 +174,7 @@ impl<W: Write> Reader<W> {
             self.rule_loader.iter_mut().for_each(|rule_loader| rule_loader.mapped(mmap));
             self.jit_processes.iter_mut().for_each(|processes| processes.mapped(mmap));
         }
-        note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, event));
+        note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, &self.tracker, event));
     }
 
     fn read_samples(&mut self, cut_ns: u64) {
@@ -379,10 +379,11 @@ pub(crate) fn add_start(event: &mut Sideband, tracker: &Tracker) {
 pub(crate) fn write_event<W: Write>(
     writer: &mut RecordingWriter<W>,
     modules: &mut Modules,
+    tracker: &Tracker,
     mut event: Sideband,
 ) -> Result<(), fpprof_recording::Error> {
     if let Sideband::Mmap(mmap) = &mut event {
-        modules.note(mmap);
+        modules.note(mmap, tracker);
     }
     writer.sideband(&event)
 }

@@ -48,6 +48,8 @@ struct Mappings {
 
 #[derive(Debug, Default)]
 struct Process {
+    /// 0 if no fork event reported it.
+    parent: u32,
     mapped: Mappings,
     /// The last mappings that were written, none of which overlaps another; [`MAX_LATEST`] at most.
     latest: Vec<Mapped>,
@@ -84,6 +86,8 @@ pub(crate) enum Known {
 const MAX_RANGES: usize = 4096;
 /// How many recent mappings of a process are compared to the next.
 const MAX_LATEST: usize = 4;
+/// The most ancestors looked for.
+const MAX_ANCESTORS: usize = 8;
 
 /// A mapping, without its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,6 +276,12 @@ impl Tracker {
         self.processes.get(&pid).map_or(0, |process| process.program_ns)
     }
 
+    /// The parent of a process, the parent of that one, and so on, as far as fork events reported them.
+    pub(crate) fn ancestors(&self, pid: u32) -> Vec<u32> {
+        let parent = |pid: &u32| self.processes.get(pid).map(|process| process.parent).filter(|&parent| parent != 0);
+        std::iter::successors(parent(&pid), parent).take(MAX_ANCESTORS).collect()
+    }
+
     /// Ends processes that existed before `now_ns` and are gone, though no event said so.
     pub(crate) fn end_gone(&mut self, now_ns: u64, is_gone: impl Fn(u32) -> bool) {
         for (&pid, process) in &mut self.processes {
@@ -365,6 +375,7 @@ impl Tracker {
         let former = self.former.get(&fork.parent_pid).map_or(&[][..], Vec::as_slice);
         let (mapped, is_known, is_exact) = parent.at_fork(former, fork.time_ns);
         let child = Process {
+            parent: fork.parent_pid,
             mapped,
             latest: parent.latest.clone(),
             has_missed: parent.has_missed || !is_exact,

@@ -4,12 +4,13 @@ use super::*;
 use crate::test_support::{code, identity};
 use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 fn open(path: &std::path::Path, identity: &FileIdentity) -> Option<Opened> {
     let path = path.as_os_str().as_bytes();
     // No mapping starts at 0, so only the path can work.
-    open_mapped(&Mmap { start: 0, ..code(std::process::id(), path, *identity) })
+    open_mapped(&Mmap { start: 0, ..code(std::process::id(), path, *identity) }, &[])
 }
 
 /// Check that a path is trusted only if it leads to the mapped file, and that nothing but regular files is opened:
@@ -33,6 +34,29 @@ fn only_the_mapped_regular_file() {
     assert!(open("relative".as_ref(), &mapped).is_none());
 }
 
+/// Check that the file of a process that is gone is found as its ancestors see it, and only if it is the one that was mapped.
+#[test]
+fn ancestors_see_what_a_process_saw() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mounted = directory.path().to_str().expect("a path");
+    let script =
+        format!("mount -t tmpfs none {mounted} && echo 1 >{mounted}/a && echo 2 >{mounted}/b && echo && read line");
+    let mut parent = Command::new("unshare");
+    let parent = parent.args(["-m", "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut parent = parent.spawn().expect("unshare runs, as root");
+    let mut line = [0];
+    parent.stdout.as_mut().expect("its output").read_exact(&mut line).expect("a line");
+    let identity = identity(Path::new(&format!("/proc/{}/root/{mounted}/a", parent.id())));
+    let own = std::process::id();
+    let opens = |name: &str, ancestors: &[u32]| {
+        let gone = code(u32::MAX, format!("{mounted}/{name}").as_bytes(), identity);
+        open_mapped(&gone, ancestors).is_some()
+    };
+    let found = [opens("a", &[]), opens("a", &[own]), opens("a", &[own, parent.id()]), opens("b", &[own, parent.id()])];
+    parent.kill().and_then(|()| parent.wait()).expect("it ends");
+    assert_eq!(found, [false, false, true, false]);
+}
+
 /// Check that a file is identified by what mappings show of it, as the kernel shows those of this program.
 #[test]
 fn mappings_show_the_file_system() {
@@ -53,7 +77,7 @@ fn another_file_may_be_mapped_by_now() {
     let opens = |dev_minor| {
         let identity = FileIdentity { dev_major, dev_minor, inode, ..FileIdentity::default() };
         let (start, len) = (entry.start, entry.end - entry.start);
-        open_mapped(&Mmap { start, len, ..code(std::process::id(), b"", identity) }).is_some()
+        open_mapped(&Mmap { start, len, ..code(std::process::id(), b"", identity) }, &[]).is_some()
     };
     assert_eq!([dev_minor, dev_minor + 1].map(opens), [true, false]);
 }

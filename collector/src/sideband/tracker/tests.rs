@@ -64,6 +64,17 @@ fn descendants_only() {
     assert_eq!(apply(&mut all, &events), [Keep; 6]);
 }
 
+/// Check that ancestors are known as far as forks were seen, also of processes that have executed other programs; and that
+/// processes that are each other's ancestors, because a PID was reused, do no harm.
+#[test]
+fn ancestors_are_known_by_forks() {
+    let mut tracker = Tracker::new(true);
+    apply(&mut tracker, &[fork(9, 10, 10), fork(10, 11, 11), exec(11, 2), fork(11, 11, 12)]);
+    assert_eq!([11, 10, 9].map(|pid| tracker.ancestors(pid)), [vec![10, 9], vec![9], vec![]]);
+    apply(&mut tracker, &[fork_at(3, 11, 9, 9)]);
+    assert_eq!(tracker.ancestors(11), [10, 9, 11, 10, 9, 11, 10, 9]);
+}
+
 /// Check that a child starts with its parent's mappings, that neither sees what the other maps afterwards, and that an
 /// exec starts over while samples before it still see what was there.
 #[test]
