@@ -94,6 +94,30 @@ fn musl_is_unwound_to_its_entry_point() {
     assert!(through * 100 >= samples * 95, "{through} of {samples}: {}", commonest(&found));
 }
 
+/// Check that stubs of lld, for which it writes no rows, are unwound to their callers, and so are returns from handlers in the
+/// system call: by copied stacks and in the kernel.
+#[test]
+fn stubs_and_returns_from_handlers_are_unwound() {
+    const LLD: &[&str] = &["-O1", "-fno-builtin", "-fuse-ld=lld"];
+    const IBT: &[&str] = &["-O1", "-fno-builtin", "-fuse-ld=lld", "-Wl,-z,force-ibt"];
+    for (flags, call_graph, strategy) in
+        [(LLD, "dwarf,16384", "dwarf"), (IBT, "dwarf,16384", "dwarf"), (LLD, "cfi", "cfi")]
+    {
+        let recorded = Recorded::new(made_from("stubs.c", "gcc", flags), &["SECONDS"], call_graph);
+        let found = recorded.stacks(strategy);
+        let below = |leaf: fn(&str) -> bool, caller: &str| -> u64 {
+            let is = |stack: &&Stack| leaf(&stack.names[0]) && stack.names.iter().any(|name| name == caller);
+            found.iter().filter(is).map(|stack| stack.samples).sum()
+        };
+        let all: u64 = found.iter().map(|stack| stack.samples).sum();
+        let complete: u64 = found.iter().filter(|stack| stack.class == "complete").map(|stack| stack.samples).sum();
+        assert!(complete * 100 >= all * 99, "{flags:?} {call_graph}: {complete} of {all}: {}", commonest(&found));
+        let (stubs, returns) =
+            (below(|leaf| leaf.ends_with("@plt"), "outer"), below(|leaf| leaf == "__restore_rt", "raise"));
+        assert!(stubs > 0 && returns > 0, "{flags:?} {call_graph}: {stubs}, {returns} of {all}: {}", commonest(&found));
+    }
+}
+
 /// Builds a Go program with these options.
 fn go(name: &'static str, arch: &'static str, options: &'static [&'static str]) -> impl FnOnce(&Path) {
     move |program| {

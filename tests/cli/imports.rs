@@ -283,7 +283,7 @@ fn counts_are_perfs_own() {
         &["--call-graph", "dwarf,4096", "--user-callchains", "--buildid-all"],
         &["-g", "--user-regs=ip,sp,bp", "--intr-regs=ip,sp", "-F", "99"],
     ];
-    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let busy = "i=0; while [ $i -lt 80000 ]; do i=$((i+1)); done";
     for kind in kinds {
         // perf cannot read its own compressed output from a pipe.
         let outputs = [perf_data.to_str().unwrap(), "-"].into_iter().take(if kind.contains(&"-z") { 1 } else { 2 });

@@ -9,7 +9,6 @@ use crate::support::number;
 fn go_ends_its_stacks_itself() {
     let source = r#"
         package main
-        import "fmt"
         //go:noinline
         func burn(n int) int { s := 0; for i := 0; i < n; i++ { s += i * n }; return s }
         //go:noinline
@@ -17,11 +16,11 @@ fn go_ends_its_stacks_itself() {
         func main() {
             sums := make(chan int)
             for g := 0; g < 3; g++ {
-                go func() { for i := 0; i < 60; i++ { sums <- outer(g + i%7) } }()
+                go func() { for i := 0; i < 20; i++ { sums <- outer(g + i%7) } }()
             }
             total := 0
-            for i := 0; i < 180; i++ { total += <-sums }
-            fmt.Println(total)
+            for i := 0; i < 60; i++ { total += <-sums }
+            println(total)
         }
     "#;
     let report = Program::compile("go", &["build"], "go", source).verify(&["--every", "7"]);
@@ -39,13 +38,12 @@ fn go_ends_its_stacks_itself() {
 fn preempted_goroutines_are_followed() {
     let source = r#"
         package main
-        import "fmt"
         //go:noinline
         func burn(n int) int { s := 0; for i := 0; i < n; i++ { s += i * n; s ^= s >> 3 }; return s }
         func main() {
             sums := make(chan int)
-            for g := 0; g < 3; g++ { go func() { sums <- burn(12000 + g) }() }
-            fmt.Println(<-sums + <-sums + <-sums)
+            for g := 0; g < 3; g++ { go func() { sums <- burn(4000 + g) }() }
+            println(<-sums + <-sums + <-sums)
         }
     "#;
     let report = Program::compile("go", &["build"], "go", source).verify(&["--every", "7"]);
@@ -59,7 +57,26 @@ fn preempted_goroutines_are_followed() {
 /// new ones, in single steps and between leaps, where the inspected code has breakpoints.
 #[test]
 fn stacks_that_go_moves_are_no_new_ones() {
-    let source = include_str!("../../../workloads/many/walk.go");
+    let source = r#"
+        package main
+        //go:noinline
+        func grow(n int) int {
+            var here [64]int
+            here[n%64] = n
+            if n == 0 { return here[0] }
+            return grow(n-1) + here[n%64]
+        }
+        func recovered(n int) (length int) {
+            defer func() { recover(); length = 1 }()
+            var numbers []int
+            return numbers[n]
+        }
+        func main() {
+            results := make(chan int)
+            for g := 1; g < 3; g++ { go func() { results <- grow(12*g) + recovered(g) }() }
+            println(<-results + <-results)
+        }
+    "#;
     let program = Program::compile("go", &["build"], "go", source);
     for options in [["--every", "31"], ["--leap", "200"]] {
         let report = program.verify(&options);

@@ -74,7 +74,8 @@ pub(super) const SPEC: Spec = Spec {
     // svc #0
     ends_with_system_call: |before| matches!(before, [.., 0x01, 0, 0, 0xd4]),
     // mov x8, #SYS_rt_sigreturn; svc #0
-    signal_frame: |code| matches!(code, [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4, ..]).then_some(SIGFRAME),
+    signal_frame: |code| matches!(code, [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4, ..]).then_some((8, SIGFRAME)),
+    plt_cfa: |_, _| None,
 };
 
 /// `blr` after `mov x8, #SYS_clone` or `#SYS_clone3`, and `svc #0`.

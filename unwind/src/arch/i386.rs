@@ -30,6 +30,7 @@ pub(super) const SPEC: Spec = Spec {
     // int $0x80
     ends_with_system_call: |before| matches!(before, [.., 0xcd, 0x80]),
     signal_frame: |_| None,
+    plt_cfa: |_, _| None,
 };
 
 /// `call *%ebx`, `call *%ecx`, `call *%edx` of the thread's function, after a `clone` or `clone3` system call.

@@ -59,9 +59,12 @@ pub(crate) struct Spec {
     pub(crate) ends_with_call: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
     /// Whether the code before an instruction ends with a system call.
     pub(crate) ends_with_system_call: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
-    /// If the code returns from a signal handler: where the kernel saved the registers of the interrupted thread, in
-    /// bytes from the stack pointer at this code.
-    pub(crate) signal_frame: fn(&[u8; ROOT_CODE_BYTES]) -> Option<SavedRegisters>,
+    /// If the code returns from a signal handler: its length, and where the kernel saved the registers of the interrupted
+    /// thread, in bytes from the stack pointer at this code.
+    pub(crate) signal_frame: fn(&[u8; ROOT_CODE_BYTES]) -> Option<(usize, SavedRegisters)>,
+    /// If aligned code is a stub by which a linker calls another module: the CFA at an offset in it, in bytes from the stack
+    /// pointer.
+    pub(crate) plt_cfa: fn(&[u8; ROOT_CODE_BYTES], u64) -> Option<i64>,
 }
 
 /// Whether the code contains one of the instructions in `numbers`, which load a system call number, followed by `call`.

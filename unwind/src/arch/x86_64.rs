@@ -55,6 +55,7 @@ pub(super) const SPEC: Spec = Spec {
     // syscall
     ends_with_system_call: |before| matches!(before, [.., 0x0f, 0x05]),
     signal_frame,
+    plt_cfa,
 };
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
@@ -78,10 +79,36 @@ fn starts_thread(before: &[u8; START_CODE_BYTES]) -> bool {
 }
 
 /// `mov $SYS_rt_sigreturn,%rax` or `%eax`; `syscall`.
-fn signal_frame(code: &[u8; ROOT_CODE_BYTES]) -> Option<SavedRegisters> {
-    let is_return =
-        matches!(code, [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05, ..] | [0xb8, 15, 0, 0, 0, 0x0f, 0x05, ..]);
-    is_return.then_some(UCONTEXT)
+fn signal_frame(code: &[u8; ROOT_CODE_BYTES]) -> Option<(usize, SavedRegisters)> {
+    match code {
+        [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05, ..] => Some((9, UCONTEXT)),
+        [0xb8, 15, 0, 0, 0, 0x0f, 0x05, ..] => Some((7, UCONTEXT)),
+        _ => None,
+    }
+}
+
+/// The stubs of `.plt`, `.plt.sec` and `.plt.got`. Those for lazy calls push an index, and go on to the first one of `.plt`,
+/// which pushes an address.
+///
+/// # Sources
+/// lld `ELF/Arch/X86_64.cpp` (`writePltHeader`, `writePlt`, `writeIBTPlt`), mold `src/arch-x86-64.cc` (`write_plt_entry`,
+/// `write_pltgot_entry`).
+fn plt_cfa(stub: &[u8; ROOT_CODE_BYTES], at: u64) -> Option<i64> {
+    let (pushed_before, push_ends) = match stub {
+        // push slot(%rip); jmp *slot(%rip); nopl 0(%rax)
+        [0xff, 0x35, _, _, _, _, 0xff, 0x25, _, _, _, _, 0x0f, 0x1f, 0x40, 0] => (8, Some(6)),
+        // jmp *slot(%rip); push $index; jmp
+        [0xff, 0x25, _, _, _, _, 0x68, _, _, _, _, 0xe9, ..] => (0, Some(11)),
+        // endbr64; push $index; jmp; xchg %ax,%ax
+        [0xf3, 0x0f, 0x1e, 0xfa, 0x68, _, _, _, _, 0xe9, _, _, _, _, 0x66, 0x90] => (0, Some(9)),
+        // endbr64; mov $index,%r11d; jmp *slot(%rip)
+        [0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0xbb, _, _, _, _, 0xff, 0x25, ..]
+        // endbr64; jmp *slot(%rip)
+        | [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, ..] => (0, None),
+        _ => return None,
+    };
+    let pushed = if push_ends.is_some_and(|end| at >= end) { 8 } else { 0 };
+    Some(8 + pushed_before + pushed)
 }
 
 /// A `call`, direct or through a register or memory, of any encoded length.

@@ -183,7 +183,7 @@ impl<'m> Code<'m> {
         })
     }
 
-    fn bytes_at<M: Modules + ?Sized, const N: usize>(&self, modules: &M, svma: u64) -> Option<[u8; N]> {
+    pub(super) fn bytes_at<M: Modules + ?Sized, const N: usize>(&self, modules: &M, svma: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         modules.code(self.id, svma, &mut bytes).then_some(bytes)
     }

@@ -11,6 +11,7 @@ mod lane;
 mod near;
 mod options;
 mod outermost;
+mod plt;
 mod resolve;
 mod row_cache;
 mod single;

@@ -1,7 +1,7 @@
 //! Resolves an address to its rule.
 
-use super::code::{Code, NO_CFI, find_code};
-use super::trampoline;
+use super::code::{Code, CodeRow, NO_CFI, find_code};
+use super::{plt, trampoline};
 use crate::arch::{Arch, ROOT_CODE_BYTES, Spec};
 use crate::cfi::{Cies, Program, QuickCie, QuickFde, Scratch, Sections};
 use crate::module::{Place, SectionKind};
@@ -23,11 +23,10 @@ impl Compiler {
 }
 
 impl Code<'_> {
-    /// Compiles the rule of the address with the parser.
-    fn compile(&self, scratch: &mut Scratch) -> Result<Rule, StopReason> {
-        let row = self.row(scratch)?;
+    /// Compiles the row of the address.
+    fn compile(&self, row: &CodeRow) -> Rule {
         let needed = row.state.needed(self.module.arch().spec(), row.return_address_register);
-        Ok(self.compile_row(row.section, row.return_address_register, row.is_signal_frame, row.root, &needed))
+        self.compile_row(row.section, row.return_address_register, row.is_signal_frame, row.root, &needed)
     }
 
     pub(super) fn compile_row(
@@ -60,7 +59,7 @@ impl Code<'_> {
                 return Ok(rule);
             }
         }
-        self.compile(&mut compiler.scratch)
+        self.row(&mut compiler.scratch).map(|row| self.compile(&row))
     }
 
     /// The rule of the address by the fast path; `None` if the FDE does not cover the address or is unusual.
@@ -100,7 +99,7 @@ pub(super) fn resolve<M: Modules + ?Sized>(
     lookup: u64,
     scratch: &mut Scratch,
 ) -> Rule {
-    let rule = find_code(modules, space, arch, lookup).and_then(|code| code.compile(scratch));
+    let rule = find_code(modules, space, arch, lookup).and_then(|code| Ok(code.compile(&code.row(scratch)?)));
     with_named_end(rule, modules, space, arch, lookup)
 }
 
@@ -131,7 +130,11 @@ fn with_named_end<M: Modules + ?Sized>(
     match name_end(modules, &code, stop) {
         NO_CFI if trampoline::row(modules, &code).is_some() => Rule::SIGNAL,
         NO_CFI if code.follows_system_call(modules) => Rule::FULL,
-        NO_CFI if code.module.is_entry_code(code.svma) => Rule::stop(NO_CFI).at_entry(),
+        NO_CFI => match plt::row(modules, &code) {
+            Some(row) => code.compile(&row),
+            None if code.module.is_entry_code(code.svma) => Rule::stop(NO_CFI).at_entry(),
+            None => Rule::stop(NO_CFI),
+        },
         stop => Rule::stop(stop),
     }
 }

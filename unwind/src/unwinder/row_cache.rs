@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::code::{Code, CodeRow, NO_CFI};
 use super::resolve::name_end;
-use super::trampoline;
+use super::{plt, trampoline};
 use crate::cfi::Scratch;
 use crate::space::{ModuleId, Modules};
 use crate::stack::{BrokenReason, StopReason};
@@ -49,7 +49,7 @@ impl RowCache {
                 },
                 Ok(row) => Ok(row),
                 Err(stop) => match name_end(modules, code, stop) {
-                    NO_CFI => trampoline::row(modules, code).ok_or(NO_CFI),
+                    NO_CFI => trampoline::row(modules, code).or_else(|| plt::row(modules, code)).ok_or(NO_CFI),
                     stop => Err(stop),
                 },
             };

@@ -188,7 +188,54 @@ fn a_trampoline_is_known_by_its_code() {
         let mut rules = Vec::new();
         Unwinder::default().function_rules(&program, ModuleId(0), 0x5fff, |range, rule| rules.push((range, rule & 15)));
         assert_eq!(rules, [(0x5f00..0x5fff, 3), (0x5fff..0x6000, 4)], "a signal frame");
+        // Within, and in the system call, where the return address is no more on the stack.
+        let mut words = signal_frame(BIAS + 0x1104, STACK + 8 * 23);
+        words.extend([0, BIAS + 0x3001]);
+        for ip in [0x6000, 0x6000 + code.len() as u64 - 2, 0x6000 + code.len() as u64] {
+            let found = program.unwind_from(ip, &whole(&bytes(&words)));
+            assert_eq!((addresses(&found), found.stop.name()), (vec![ip, 0x1104, 0x3001], "undefined_ra"));
+        }
+        let behind = program.unwind_from(0x6001 + code.len() as u64, &whole(&bytes(&words)));
+        assert_eq!((behind.frames.len(), behind.stop.name()), (1, "no_cfi"));
     }
+}
+
+/// Check that stubs without rows by which linkers call other modules are unwound from each of their instructions, and that
+/// other code is not.
+#[test]
+fn stubs_are_known_by_their_code() {
+    let slot = [0xe2, 0x2f, 0, 0];
+    let header = [&[0xff, 0x35][..], &slot, &[0xff, 0x25], &slot, &[0x0f, 0x1f, 0x40, 0]].concat();
+    let lazy = [&[0xff, 0x25][..], &slot, &[0x68, 1, 0, 0, 0, 0xe9, 0xe0, 0xff, 0xff, 0xff]].concat();
+    let push = [0xf3, 0x0f, 0x1e, 0xfa, 0x68, 1, 0, 0, 0, 0xe9, 0xe2, 0xff, 0xff, 0xff, 0x66, 0x90];
+    let sec = [&[0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25][..], &slot, &[0x66, 0x0f, 0x1f, 0x44, 0, 0]].concat();
+    let mold = [&[0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0xbb, 1, 0, 0, 0, 0xff, 0x25][..], &slot].concat();
+    let other = [&[0x90, 0x90, 0xff, 0x25][..], &slot, &[0x90; 8]].concat();
+    // The instructions of each, with the words that were pushed before them.
+    let cases: [(&[u8], &[(u64, usize)]); 5] = [
+        (&header, &[(0, 1), (6, 2)]),
+        (&lazy, &[(0, 0), (6, 0), (11, 1)]),
+        (&push, &[(0, 0), (4, 0), (9, 1)]),
+        (&sec, &[(0, 0), (4, 0)]),
+        (&mold, &[(0, 0), (4, 0), (10, 0)]),
+    ];
+    for (code, instructions) in cases {
+        let code: &'static [u8] = code.to_vec().leak();
+        let mut program = Program::new(&[0x1110]);
+        program.code.insert(0x6000, code);
+        for &(at, n_pushed) in instructions {
+            let mut words = vec![1; n_pushed];
+            words.extend([BIAS + 0x1110, 0, BIAS + 0x3001]);
+            let found = program.unwind_from(0x6000 + at, &whole(&bytes(&words)));
+            assert_eq!((addresses(&found), found.stop.name()), (vec![0x6000 + at, 0x1110, 0x3001], "undefined_ra"));
+            assert_eq!(found.frames[0].cfa, STACK + 8 * (n_pushed as u64 + 1));
+            assert_eq!(found.frames[1].source, FrameSource::Cfi);
+        }
+    }
+    let mut program = Program::new(&[0x1110]);
+    program.code.insert(0x6000, other.leak());
+    let found = program.unwind_from(0x6002, &whole(&bytes(&[BIAS + 0x1110, 0, BIAS + 0x3001])));
+    assert_eq!((addresses(&found), found.stop.name()), (vec![0x6002], "no_cfi"));
 }
 
 /// Check that code without rows that waits in a system call is unwound to its caller, if the word at the stack pointer

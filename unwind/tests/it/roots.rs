@@ -83,8 +83,8 @@ impl Modules for WithCode {
         match svma % 0x1000 {
             8 => code.iter_mut().zip(self.behind).for_each(|(to, from)| *to = *from),
             0xfc8 => code.iter_mut().rev().zip(self.before.iter().rev()).for_each(|(to, from)| *to = *from),
-            // The code before the looked-up address, in case that is a sampled instruction.
-            0xff7 => {}
+            // The code around the looked-up address, in case that is a sampled instruction, or in a stub.
+            0xff7 | 0xff8 | 0 => {}
             _ => panic!("code is looked at where the return address points"),
         }
         true
