@@ -14,7 +14,7 @@ use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::parts_control::{PartsControl, UnusedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
-use crate::proc::{BlockingCalls, Opened, Place, is_gone, open_mapped};
+use crate::proc::{BlockingCalls, Changed, Opened, Place, is_gone, last_change, open_mapped, runs_program};
 use crate::request::Request;
 use crate::share::Shares;
 use crate::sideband::Tracker;
@@ -40,8 +40,12 @@ const MAX_FILES: u64 = 131_072;
 const MAX_TABLES: u64 = 2048;
 /// The most dumps of compiled code kept open.
 const MAX_DUMPS: u64 = 512;
-/// How often opening of a file is tried that was gone with its process: each process that maps it may live longer.
+/// How often opening of a lost file is tried while a process that has mapped it runs.
 const MAX_TRIES: u8 = 32;
+/// How often it is tried for processes that are gone: their ancestors may see the file.
+const TRY_GONE_EVERY: Duration = Duration::from_millis(100);
+/// How often a file that is mapped again and again is checked for changes: it may be overwritten in place.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// How long a deleted file is remembered: one that is mapped again later is copied into the recording again.
 const DELETED_FILES_KEPT: Duration = Duration::from_secs(60);
 
@@ -72,10 +76,22 @@ struct KnownFile {
     user: u32,
     /// When it was last mapped.
     mapped_ns: u64,
-    /// How often it could not be opened.
-    n_failed: u8,
+    /// Its device and inode from stat(2), and when it had been changed when it was opened.
+    version: Option<((u64, u64), Changed)>,
+    /// When it was last checked for changes.
+    checked: Instant,
+    /// The attempts to open it, if all have failed.
+    failed: Option<Failed>,
     /// Whether its bytes would be needed, and are not in the recording.
     is_lost: bool,
+}
+
+/// Failed attempts to open a file.
+#[derive(Debug, Clone, Copy)]
+struct Failed {
+    last: Instant,
+    /// Those while the process that had mapped it was there.
+    n_running: u8,
 }
 
 /// What each user has of each limit.
@@ -139,12 +155,16 @@ impl Modules {
         if mmap.identity.inode == 0 || (is_dump(&mmap.path) && self.note_dump(mmap)) {
             return;
         }
+        if self.is_changed(&key, mmap) {
+            self.forget(&key);
+            self.saver.send(Job::Forget(FxHashSet::from_iter([key])));
+        }
         match self.files.get_mut(&key) {
             None => self.note_new(key, mmap, tracker),
             Some(known) => {
                 known.mapped_ns = known.mapped_ns.max(mmap.time_ns);
                 mmap.identity.build_id = mmap.identity.build_id.or(known.build_id);
-                if known.n_failed > 0 {
+                if known.failed.is_some() {
                     self.try_again(key, mmap, tracker);
                 }
             }
@@ -163,27 +183,50 @@ impl Modules {
             build_id: mmap.identity.build_id,
             user: place.user(),
             mapped_ns: mmap.time_ns,
-            n_failed: u8::from(opened.is_none()),
+            version: opened.as_ref().map(Opened::version),
+            checked: Instant::now(),
+            failed: opened.is_none().then(|| Failed { last: Instant::now(), n_running: 0 }),
             is_lost: false,
         };
         self.files.insert(key, known);
         self.watch(WatchedFile { opened, mmap: mmap.clone(), place, was_lost: false });
     }
 
+    /// Whether a known file was changed since it was opened. Not asked again for [`CHECK_EVERY`].
+    fn is_changed(&mut self, key: &FileKey, mmap: &Mmap) -> bool {
+        let Some(KnownFile { version: Some((stat, changed)), checked, .. }) = self.files.get_mut(key) else {
+            return false;
+        };
+        if checked.elapsed() < CHECK_EVERY {
+            return false;
+        }
+        *checked = Instant::now();
+        let (mapping, stat, changed) = (mmap.clone(), *stat, *changed);
+        let now = self.calls.call(Place::of(mmap), move || last_change(&mapping, stat)).flatten();
+        now.is_some_and(|now| now != changed)
+    }
+
     /// Opens a lost file by its new mapping: earlier processes had ended before it was opened.
     fn try_again(&mut self, key: FileKey, mmap: &mut Mmap, tracker: &Tracker) {
         self.give_back_done();
-        if !self.files.get(&key).is_some_and(|known| known.is_lost && known.n_failed < MAX_TRIES) {
+        let Some(KnownFile { failed: Some(failed), is_lost: true, .. }) = self.files.get_mut(&key) else { return };
+        let is_due = if runs_program(mmap.pid) {
+            failed.n_running += u8::from(failed.n_running < MAX_TRIES);
+            failed.n_running < MAX_TRIES
+        } else {
+            failed.last.elapsed() >= TRY_GONE_EVERY
+        };
+        if !is_due {
             return;
         }
+        failed.last = Instant::now();
         let place = Place::of(mmap);
         let opened = self.open(place, mmap, tracker);
-        if let Some(known) = self.files.get_mut(&key) {
-            known.build_id = mmap.identity.build_id;
-            known.is_lost = opened.is_none();
-            known.n_failed += u8::from(known.is_lost);
-        }
         if opened.is_some() {
+            if let Some(known) = self.files.get_mut(&key) {
+                (known.build_id, known.failed, known.is_lost) = (mmap.identity.build_id, None, false);
+                (known.version, known.checked) = (opened.as_ref().map(Opened::version), Instant::now());
+            }
             self.watch(WatchedFile { opened, mmap: mmap.clone(), place, was_lost: true });
         }
     }

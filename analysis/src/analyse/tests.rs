@@ -502,7 +502,7 @@ fn replaced_and_missing_programs_are_named_as_such() {
     other[at] ^= 1;
     std::fs::write(&program.path, other).unwrap();
     let analysis = run(&file, &[]);
-    let replaced = "prog;[program replaced during or after the recording] build_id_mismatch 1";
+    let replaced = "prog;[program replaced, or in another mount namespace] build_id_mismatch 1";
     assert_eq!(text(&analysis.folded["dwarf"]), [replaced]);
     assert!(analysis.summary.warnings[0].contains("replaced"), "{:?}", analysis.summary.warnings);
 

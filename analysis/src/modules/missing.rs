@@ -47,7 +47,7 @@ impl Missing {
             Self::OfKernel => "a /proc or /sys file, which is not opened",
             Self::Unreadable => "unreadable",
             Self::NotElf => "not a valid ELF file",
-            Self::Replaced => "replaced during or after the recording",
+            Self::Replaced => "replaced, or in another mount namespace",
             Self::Modified => "modified during or after the recording",
         }
     }

@@ -66,18 +66,19 @@ fn files_are_opened_again_through_their_mappings() {
     assert_eq!(saved(None), (0, 1));
 }
 
-/// Check that a file that was gone with its process is opened by a later mapping, and is then not lost; and that it is tried a
-/// limited number of times.
+/// Check that a file that could not be opened is opened by a later mapping, and is then not lost; and that this is tried a
+/// limited number of times, to which processes that are gone do not count.
 #[test]
 fn files_are_opened_by_later_mappings() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::copy("/bin/true", file.path()).unwrap();
     let identity = identity(file.path());
-    let note = |modules: &mut Modules, path: &[u8]| {
-        let mut mmap = code(u32::MAX, path, identity);
+    let note_of = |modules: &mut Modules, pid, path: &[u8]| {
+        let mut mmap = code(pid, path, identity);
         modules.note(&mut mmap, &Tracker::new(true));
         mmap.identity.build_id
     };
+    let note = |modules: &mut Modules, path: &[u8]| note_of(modules, std::process::id(), path);
     let lost = |modules: &mut Modules| {
         while modules.files.values().any(|known| !known.is_lost) {
             assert_eq!(note(modules, b"/nowhere"), None);
@@ -95,11 +96,53 @@ fn files_are_opened_by_later_mappings() {
     assert_eq!(n_saved, 1);
 
     let mut modules = self::modules(8);
-    (0..3).for_each(|_| assert_eq!(note(&mut modules, b"/nowhere"), None));
+    assert_eq!(note(&mut modules, b"/nowhere"), None);
     lost(&mut modules);
+    let n_running = |modules: &Modules| modules.files.values().filter_map(|known| Some(known.failed?.n_running)).next();
+    let before = n_running(&modules);
+    (0..200).for_each(|_| assert_eq!(note_of(&mut modules, u32::MAX, b"/nowhere"), None));
+    assert_eq!(n_running(&modules), before);
     (0..200).for_each(|_| assert_eq!(note(&mut modules, b"/nowhere"), None));
-    assert_eq!(modules.files.values().map(|known| known.n_failed).collect::<Vec<_>>(), [MAX_TRIES]);
+    assert_eq!(n_running(&modules), Some(MAX_TRIES));
     assert_eq!(modules.finish(None, drop), Omitted { files: 1, ..Omitted::default() });
+}
+
+/// Check that a file that is overwritten in place is read again when it is mapped again, also after it was copied to the
+/// recording.
+#[test]
+fn overwritten_files_are_new_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, elsewhere) = (dir.path().join("program"), dir.path().join("elsewhere"));
+    let contents = ["/bin/true", "/bin/sleep", "/bin/cat"].map(|program| std::fs::read(program).unwrap());
+    let [first, others @ ..] = &contents;
+    std::fs::write(&path, first).unwrap();
+    let mapping = code(std::process::id(), path.to_str().unwrap().as_bytes(), identity(&path));
+    let note = |modules: &mut Modules| {
+        let mut mmap = mapping.clone();
+        modules.note(&mut mmap, &Tracker::new(true));
+        mmap.identity.build_id.unwrap()
+    };
+    let mut modules = modules(8);
+    let mut build_ids = vec![note(&mut modules)];
+    let room = modules.shares.files.left(own_uid());
+    for other in others {
+        std::fs::rename(&path, &elsewhere).unwrap();
+        while modules.ready().is_empty() {
+            modules.look();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::fs::rename(&elsewhere, &path).unwrap();
+        std::fs::write(&path, other).unwrap();
+        std::thread::sleep(CHECK_EVERY);
+        build_ids.push(note(&mut modules));
+        assert_eq!(note(&mut modules), build_ids[build_ids.len() - 1]);
+        assert_eq!(modules.shares.files.left(own_uid()), room);
+    }
+    let of_files = contents.map(|bytes| {
+        std::fs::write(&elsewhere, bytes).unwrap();
+        crate::proc::read_build_id(&File::open(&elsewhere).unwrap()).unwrap()
+    });
+    assert_eq!(build_ids, of_files);
 }
 
 /// Check that deleted files, however many, take no room from later ones, and are forgotten.

@@ -101,14 +101,15 @@ impl StackEnds {
             process.asks_left -= 1;
             process.first_stack = start_stack(pid);
         }
-        if process.first_stack.is_none() && process.searches_left > 0 {
+        let is_above =
+            |first: &u64| first.checked_sub(sp).is_some_and(|depth| (1..=LARGEST_FIRST_STACK).contains(&depth));
+        // What the kernel answered may be the stack of the next program, and this one another thread's.
+        if !process.first_stack.as_ref().is_some_and(is_above) && process.searches_left > 0 {
             process.searches_left -= 1;
-            process.first_stack = find_arguments(sp, chunk);
+            process.first_stack = find_arguments(sp, chunk).or(process.first_stack);
         }
-        if let Some(first) = process.first_stack
-            && first.checked_sub(sp).is_some_and(|depth| depth > 0 && depth <= LARGEST_FIRST_STACK)
-        {
-            return Some(StackEnd { address: first, source: StackEndSource::StartStack });
+        if let Some(address) = process.first_stack.filter(is_above) {
+            return Some(StackEnd { address, source: StackEndSource::StartStack });
         }
         let (_, &end) = process.mappings.range(..=sp).next_back()?;
         (end > sp).then_some(StackEnd { address: end, source: StackEndSource::Mapping })
@@ -273,7 +274,9 @@ mod tests {
         };
         let find = |chunk: &[u8]| {
             let mut ends = StackEnds::default();
-            ends.processes.insert(gone, Process { searches_left: 1, ..Process::default() });
+            // That of the next program.
+            let first_stack = Some(sp + LARGEST_FIRST_STACK + 4096);
+            ends.processes.insert(gone, Process { first_stack, searches_left: 1, ..Process::default() });
             let found = ends.end(gone, sp, 5, chunk).map(|end| end.address);
             assert_eq!(ends.end(gone, sp - 4096, 5, &[]).map(|end| end.address), found, "it is remembered");
             found

@@ -18,6 +18,17 @@ pub(crate) struct Opened {
     pub(crate) bytes: u64,
     /// Device and inode from stat(2).
     stat: (u64, u64),
+    changed: Changed,
+}
+
+/// When a file was last written to, or its inode was changed: seconds and nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Changed(i64, i64);
+
+impl Changed {
+    fn of(metadata: &Metadata) -> Self {
+        Self(metadata.ctime(), metadata.ctime_nsec())
+    }
 }
 
 impl Opened {
@@ -25,6 +36,11 @@ impl Opened {
     pub(crate) fn is_of(&self, identity: &FileIdentity, pid: u32) -> bool {
         let is_it = |metadata: &Metadata, pid: &str| is_mapped(&self.file, metadata, identity, pid);
         self.file.metadata().is_ok_and(|metadata| is_it(&metadata, &pid.to_string()) || is_it(&metadata, "self"))
+    }
+
+    /// Its device and inode from stat(2), and when it was last changed.
+    pub(crate) fn version(&self) -> ((u64, u64), Changed) {
+        (self.stat, self.changed)
     }
 
     /// Whether no path leads to it any more, in any mount namespace.
@@ -59,6 +75,16 @@ pub(crate) fn open_mapped(mmap: &Mmap, ancestors: &[u32]) -> Option<Opened> {
     as_seen_by(pid)
         .or_else(|| open_regular(path.into(), |handle, metadata| is_mapped(handle, metadata, identity, "self")))
         .or_else(|| ancestors.iter().find_map(as_seen_by))
+}
+
+/// When the file with this device and inode was last changed; `None` if neither its path nor the mapping leads to it.
+pub(crate) fn last_change(mmap: &Mmap, stat: (u64, u64)) -> Option<Changed> {
+    let Mmap { pid, start, len, path, .. } = mmap;
+    let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{:x}", start.saturating_add(*len)));
+    [std::ffi::OsStr::from_bytes(path).into(), by_mapping].iter().find_map(|path| {
+        let found = std::fs::metadata(path).ok().filter(|found| (found.dev(), found.ino()) == stat)?;
+        Some(Changed::of(&found))
+    })
 }
 
 /// Whether the path, as this process sees it, still leads to this file, which was opened when it was mapped if
@@ -125,7 +151,8 @@ fn open_regular(path: PathBuf, is_wanted: impl Fn(&File, &Metadata) -> bool) -> 
     }
     let by_handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(by_handle).ok()?;
-    Some(Opened { file, bytes: metadata.len(), stat: (metadata.dev(), metadata.ino()) })
+    let (stat, changed) = ((metadata.dev(), metadata.ino()), Changed::of(&metadata));
+    Some(Opened { file, bytes: metadata.len(), stat, changed })
 }
 
 /// The most program headers read from a file.

@@ -42,6 +42,11 @@ pub fn is_gone(pid: u32) -> bool {
     process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
 }
 
+/// Whether a process has not ended: its parent need not have asked for its status yet.
+pub(crate) fn runs_program(pid: u32) -> bool {
+    !fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
 /// The process of a thread; `None` if there is no such thread.
 pub(crate) fn process_of(tid: u32) -> Option<u32> {
     status_of(tid, "Tgid:")?.trim().parse().ok()
