@@ -14,6 +14,8 @@ use std::rc::Rc;
 #[derive(Debug, Default)]
 pub(super) struct StackEnds {
     processes: FxHashMap<u32, Process>,
+    /// What a process was before an exec, in the order of time: several may have been reported before the first sample is read.
+    former: FxHashMap<u32, Vec<Process>>,
     /// Processes whose first thread ended: other threads may live on, and samples still come.
     ended: FxHashSet<u32>,
 }
@@ -71,9 +73,10 @@ impl StackEnds {
         }
     }
 
-    /// Forgets processes that have ended: call it when all samples up to the last event have been seen.
+    /// Forgets processes that have ended, and former programs: call it when all samples up to the last event have been seen.
     pub(super) fn forget_ended(&mut self, is_alive: impl Fn(u32) -> bool) {
-        let Self { processes, ended } = self;
+        let Self { processes, former, ended } = self;
+        former.clear();
         ended.retain(|pid| {
             let is_needed = is_alive(*pid);
             if !is_needed {
@@ -96,7 +99,8 @@ impl StackEnds {
     /// The end of the stack that contained `sp` at `time_ns`, if known. `chunk` is the stack from there on, as the
     /// kernel copied it: for a process that ended before it was asked about, nothing else shows the end.
     pub(super) fn end(&mut self, pid: u32, sp: u64, time_ns: u64, chunk: &[u8]) -> Option<StackEnd> {
-        let process = self.processes.get_mut(&pid).filter(|process| time_ns >= process.since_ns)?;
+        let former = self.former.get_mut(&pid).into_iter().flatten();
+        let process = former.chain(self.processes.get_mut(&pid)).rev().find(|process| time_ns >= process.since_ns)?;
         if process.first_stack.is_none() && process.asks_left > 0 {
             process.asks_left -= 1;
             process.first_stack = start_stack(pid);
@@ -123,7 +127,9 @@ impl StackEnds {
             since_ns: comm.time_ns,
             ..Process::default()
         };
-        self.processes.insert(comm.pid, now);
+        if let Some(former) = self.processes.insert(comm.pid, now) {
+            self.former.entry(comm.pid).or_default().push(former);
+        }
     }
 
     fn mmap(&mut self, mmap: &Mmap) {
@@ -249,6 +255,26 @@ mod tests {
             assert_eq!(end(&mut ends, 0x1000).is_some(), is_alive);
         }
         assert!(ends.processes.is_empty() && ends.ended.is_empty());
+    }
+
+    /// Check that samples of a program are ended by its own stack, if the process has executed others before they are read.
+    #[test]
+    fn programs_have_their_own_stacks() {
+        let exec = |time_ns| {
+            let comm = Comm { time_ns, pid: 7, tid: 7, comm: b"x".to_vec(), exec: true, start_ticks: 0 };
+            Sideband::Comm(comm)
+        };
+        let mut ends = StackEnds::default();
+        for event in [exec(1), mmap(0x1000, 0x1000), exec(10), mmap(0x1000, 0x3000), exec(20)] {
+            ends.apply(&event);
+        }
+        let mut end_at = |time_ns| ends.end(7, 0x1800, time_ns, &[]).map(|end| end.address);
+        assert_eq!(
+            [0, 1, 9, 10, 19, 20].map(&mut end_at),
+            [None, Some(0x2000), Some(0x2000), Some(0x4000), Some(0x4000), None]
+        );
+        ends.forget_ended(|_| true);
+        assert!(ends.former.is_empty());
     }
 
     /// Check that a first stack that was not known at the exec is found at a sample.

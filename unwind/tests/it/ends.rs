@@ -212,15 +212,15 @@ fn stubs_are_known_by_their_code() {
     let mold = [&[0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0xbb, 1, 0, 0, 0, 0xff, 0x25][..], &slot].concat();
     let other = [&[0x90, 0x90, 0xff, 0x25][..], &slot, &[0x90; 8]].concat();
     // The instructions of each, with the words that were pushed before them.
-    let cases: [(&[u8], &[(u64, usize)]); 5] = [
-        (&header, &[(0, 1), (6, 2)]),
-        (&lazy, &[(0, 0), (6, 0), (11, 1)]),
-        (&push, &[(0, 0), (4, 0), (9, 1)]),
-        (&sec, &[(0, 0), (4, 0)]),
-        (&mold, &[(0, 0), (4, 0), (10, 0)]),
+    let cases = [
+        (header, &[(0, 1), (6, 2)][..]),
+        (lazy, &[(0, 0), (6, 0), (11, 1)]),
+        (push.to_vec(), &[(0, 0), (4, 0), (9, 1)]),
+        (sec, &[(0, 0), (4, 0)]),
+        (mold, &[(0, 0), (4, 0), (10, 0)]),
     ];
     for (code, instructions) in cases {
-        let code: &'static [u8] = code.to_vec().leak();
+        let code: &'static [u8] = code.leak();
         let mut program = Program::new(&[0x1110]);
         program.code.insert(0x6000, code);
         for &(at, n_pushed) in instructions {
