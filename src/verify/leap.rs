@@ -52,7 +52,7 @@ impl Stepper {
             if is_interrupted || (!came && has_others && is_in_kernel) {
                 return Ok(false);
             }
-            if !came && has_others && !thread.is_stopping {
+            if !came && has_others {
                 is_slow = true;
                 thread.request_stop(self.pid)?;
             }
@@ -171,7 +171,7 @@ impl Stepper {
             if is_over || self.ended.is_some() {
                 return Ok(());
             }
-            self.wait(true)?;
+            self.wait_briefly()?;
         }
     }
 

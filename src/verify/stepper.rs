@@ -421,7 +421,7 @@ impl Stepper {
             return self.returned_from_vfork(tid);
         }
         match Signal::try_from(signal) {
-            Ok(Signal::SIGSTOP) if std::mem::take(&mut thread.is_stopping) => {}
+            Ok(Signal::SIGSTOP) if thread.stop_requested.take().is_some() => {}
             // A stopped program would never be stepped again.
             Ok(Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) if !is_caught(tid, signal) => {
                 self.counts.stops_ignored = self.counts.stops_ignored.saturating_add(1);

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use fpprof_analysis::oracle::{FirstWord, Flow, MAX_INSTRUCTION_BYTES, Moved, ShadowStack, ends_in_call};
 use fpprof_collector::{MapsEntry, stop_thread};
 use nix::unistd::Pid;
+use std::time::{Duration, Instant};
 
 /// A larger change of the stack pointer may be a switch to another stack. Frames larger than this stay in their
 /// mapping.
@@ -20,6 +21,8 @@ const RT_SIGRETURN: u64 = 15;
 /// The length of `syscall`: to restart an interrupted call, the kernel moves the instruction pointer back by this.
 const SYSCALL_BYTES: u64 = 2;
 
+/// A thread that has not stopped after so long is sent another signal.
+const LONGEST_STOP: Duration = Duration::from_millis(100);
 const NOP: u8 = 0x90;
 /// The most `nop`s skipped after a call: Go's compiler inserts them there, and execution resumes after them when a
 /// panic is recovered.
@@ -42,8 +45,8 @@ pub(super) struct Thread {
     pub(super) is_moved: bool,
     /// Whether it runs and has entered a system call.
     pub(super) is_in_kernel: bool,
-    /// Whether it was sent a SIGSTOP that has not arrived yet, so that others can run.
-    pub(super) is_stopping: bool,
+    /// When it was sent a SIGSTOP that has not arrived yet, so that others can run.
+    pub(super) stop_requested: Option<Instant>,
 }
 
 /// A step in progress.
@@ -69,18 +72,19 @@ impl Thread {
             is_repeating: false,
             is_moved: false,
             is_in_kernel: false,
-            is_stopping: false,
+            stop_requested: None,
         }
     }
 
-    /// Has the running thread stop soon.
+    /// Has the running thread stop soon. Call it until the thread has: a SIGCONT discards the signal.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub(super) fn request_stop(&mut self, process: Pid) -> anyhow::Result<()> {
-        if std::mem::replace(&mut self.is_stopping, true) {
+        if self.stop_requested.is_some_and(|at| at.elapsed() < LONGEST_STOP) {
             return Ok(());
         }
+        self.stop_requested = Some(Instant::now());
         stop_thread(process.as_raw(), self.tid.as_raw()).with_context(|| format!("stopping thread {}", self.tid))
     }
 
