@@ -536,13 +536,14 @@ fn compressed_debug_sections_are_read() {
     assert_eq!(names(&dir.path("old"), &outer), expected);
 }
 
-/// Check that inline frames and lines are the same if they are in the file of a unit (`.dwo`) or of all units (`.dwp`),
-/// that another unit's file is not used, and that there is a warning about missing ones.
+/// Check that inline frames and lines are the same if they are in the file of a unit (`.dwo`), also beside type units, or of all
+/// units (`.dwp`), that another unit's file is not used, and that there is a warning about missing ones.
 #[test]
 fn split_debug_information_is_read() {
+    let source = format!("struct pair {{ int a; long b; }} pair; {SOURCE}");
     for version in ["-gdwarf-4", "-gdwarf-5"] {
         let dir = TestDir::new();
-        let whole = dir.compile("whole", "a.c", SOURCE, &["-O2", version]);
+        let whole = dir.compile("whole", "a.c", &source, &["-O2", version]);
         let outer = addresses(&whole, "outer");
         let lines = |path: &Path| {
             let (timeline, files) = (mapped_timeline(path), FileModules::new());
@@ -554,7 +555,9 @@ fn split_debug_information_is_read() {
         };
         let expected = lines(&whole);
         assert!(expected.0.iter().any(|names| names.len() == 3) && !expected.1, "{expected:?}");
-        let split = dir.compile("split", "a.c", SOURCE, &["-O2", version, "-gsplit-dwarf"]);
+        let typed = dir.compile("typed", "a.c", &source, &["-O2", version, "-gsplit-dwarf", "-fdebug-types-section"]);
+        assert_eq!(lines(&typed), expected, "{version}: type units");
+        let split = dir.compile("split", "a.c", &source, &["-O2", version, "-gsplit-dwarf"]);
         assert_eq!(addresses(&split, "outer"), outer);
         assert_eq!(lines(&split), expected, "{version}");
         let unit = dir.path("split-a.dwo");

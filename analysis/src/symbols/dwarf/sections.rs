@@ -27,14 +27,20 @@ pub(super) fn load(file: &ElfFile, left_bytes: &mut u64) -> Result<DwarfSections
     })
 }
 
-/// The bytes of a section; empty if there is none.
+/// The bytes of a section; empty if there is none. In a `.dwo` by GCC each type unit has a section of its own: what has the same
+/// name is joined, as a linker would.
 pub(super) fn section(file: &ElfFile, name: &str, left_bytes: &mut u64) -> Result<Vec<u8>, TooMuchDwarf> {
-    let sections = file.sections();
-    let Some(section) = sections.iter().find(|section| section.name == name.as_bytes()) else { return Ok(Vec::new()) };
-    if section.full_bytes() > *left_bytes {
-        return Err(TooMuchDwarf);
+    let mut joined = Vec::new();
+    for section in file.sections().iter().filter(|section| section.name == name.as_bytes()) {
+        if section.full_bytes() > *left_bytes {
+            return Err(TooMuchDwarf);
+        }
+        let mut bytes = file.read(section, *left_bytes).unwrap_or_default();
+        *left_bytes = left_bytes.saturating_sub(bytes.len() as u64);
+        match joined.is_empty() {
+            true => joined = bytes,
+            false => joined.append(&mut bytes),
+        }
     }
-    let bytes = file.read(section, *left_bytes).unwrap_or_default();
-    *left_bytes = left_bytes.saturating_sub(bytes.len() as u64);
-    Ok(bytes)
+    Ok(joined)
 }
