@@ -8,13 +8,13 @@ static void handler(int signal)
 {
 }
 
-static __attribute__((noinline)) int outer(const char *text)
+static __attribute__((noinline)) int outer(void)
 {
 	int i, sum = 0;
 
 	raise(SIGUSR1);
-	for (i = 0; i < 500; i++)
-		sum += abs(i) + atoi(text);
+	for (i = 0; i < 1000; i++)
+		sum += abs(i) ^ abs(sum);
 	return sum;
 }
 
@@ -25,6 +25,6 @@ int main(int argc, char **argv)
 
 	signal(SIGUSR1, handler);
 	while (time(0) < end)
-		sum += outer("1");
+		sum += outer();
 	return 0;
 }
