@@ -8,7 +8,7 @@
 //! `src/signal/aarch64/restore.s`.
 
 use super::spec::has_system_call;
-use super::{ROOT_CODE_BYTES, START_CODE_BYTES, SavedRegisters, Spec};
+use super::{CodeAt, ROOT_CODE_BYTES, START_CODE_BYTES, SavedRegisters, Spec};
 use crate::stack::Root;
 
 /// x19–x29 are preserved.
@@ -75,8 +75,40 @@ pub(super) const SPEC: Spec = Spec {
     ends_with_system_call: |before| matches!(before, [.., 0x01, 0, 0, 0xd4]),
     // mov x8, #SYS_rt_sigreturn; svc #0
     signal_frame: |code| matches!(code, [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4, ..]).then_some((8, SIGFRAME)),
-    plt_cfa: |_, _| None,
+    plt_cfa,
 };
+
+/// A stub that jumps through a slot: the return address is still in x30. Not the first one of `.plt`, which stores it.
+///
+/// # Sources
+/// ELF for the Arm 64-bit Architecture, §9.1; lld `ELF/Arch/AArch64.cpp` (`writePlt`); binutils `bfd/elfnn-aarch64.c`.
+fn plt_cfa(svma: u64, code_at: CodeAt<'_>) -> Option<i64> {
+    // adrp x16; ldr x17, [x16, #low]; add x16, x16, #low; br x17
+    let is_stub = |code: [u8; ROOT_CODE_BYTES]| {
+        let [adrp, ldr, add, br] = [0, 4, 8, 12].map(|at| match code.get(at..) {
+            Some([a, b, c, d, ..]) => u32::from_le_bytes([*a, *b, *c, *d]),
+            _ => 0,
+        });
+        adrp & 0x9f00_001f == 0x9000_0010
+            && ldr & 0xffc0_03ff == 0xf940_0211
+            && add & 0xffc0_03ff == 0x9100_0210
+            && br == 0xd61f_0220
+    };
+    // A return address, less one, is in no stub.
+    if !svma.is_multiple_of(4) {
+        return None;
+    }
+    let starts = [0, 4, 8, 12].map(|before| svma.wrapping_sub(before));
+    let start = starts.into_iter().find(|&start| code_at(start).is_some_and(is_stub)).or_else(|| {
+        // bti c
+        let is_before = matches!(code_at(svma)?, [0x5f, 0x24, 0x03, 0xd5, ..]);
+        let start = svma.wrapping_add(4);
+        (is_before && is_stub(code_at(start)?)).then_some(start)
+    })?;
+    // stp x16, x30, [sp, #-16]!
+    let is_first = matches!(code_at(start.wrapping_sub(4)), Some([0xf0, 0x7b, 0xbf, 0xa9, ..]));
+    (!is_first).then_some(0)
+}
 
 /// `blr` after `mov x8, #SYS_clone` or `#SYS_clone3`, and `svc #0`.
 fn starts_thread(before: &[u8; START_CODE_BYTES]) -> bool {

@@ -7,4 +7,4 @@ mod specs;
 mod x86_64;
 
 pub use spec::{Arch, CALL_BYTES};
-pub(crate) use spec::{ROOT_CODE_BYTES, START_CODE_BYTES, SavedRegisters, Spec};
+pub(crate) use spec::{CodeAt, ROOT_CODE_BYTES, START_CODE_BYTES, SavedRegisters, Spec};

@@ -25,6 +25,9 @@ pub enum Arch {
 /// Where registers are saved: (DWARF number, byte offset from the stack pointer).
 pub(crate) type SavedRegisters = &'static [(u16, i64)];
 
+/// Reads code at an SVMA.
+pub(crate) type CodeAt<'a> = &'a dyn Fn(u64) -> Option<[u8; ROOT_CODE_BYTES]>;
+
 /// Describes one architecture.
 #[derive(Debug)]
 pub(crate) struct Spec {
@@ -62,9 +65,9 @@ pub(crate) struct Spec {
     /// If the code returns from a signal handler: its length, and where the kernel saved the registers of the interrupted
     /// thread, in bytes from the stack pointer at this code.
     pub(crate) signal_frame: fn(&[u8; ROOT_CODE_BYTES]) -> Option<(usize, SavedRegisters)>,
-    /// If aligned code is a stub by which a linker calls another module: the CFA at an offset in it, in bytes from the stack
-    /// pointer.
-    pub(crate) plt_cfa: fn(&[u8; ROOT_CODE_BYTES], u64) -> Option<i64>,
+    /// If an address is in a stub by which a linker calls another module: the CFA, in bytes from the stack pointer. The return
+    /// address is in the link register, or below the CFA if there is none.
+    pub(crate) plt_cfa: fn(u64, CodeAt<'_>) -> Option<i64>,
 }
 
 /// Whether the code contains one of the instructions in `numbers`, which load a system call number, followed by `call`.

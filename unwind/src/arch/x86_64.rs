@@ -6,7 +6,7 @@
 //! kernel's `arch/x86/include/uapi/asm/{ucontext,sigcontext}.h`, glibc `sigaction.c`, musl `src/signal/x86_64/restore.s`.
 
 use super::spec::has_system_call;
-use super::{ROOT_CODE_BYTES, START_CODE_BYTES, SavedRegisters, Spec};
+use super::{CodeAt, ROOT_CODE_BYTES, START_CODE_BYTES, SavedRegisters, Spec};
 use crate::stack::Root;
 
 /// rbx, rbp, rsp and r12–r15 are preserved.
@@ -93,8 +93,9 @@ fn signal_frame(code: &[u8; ROOT_CODE_BYTES]) -> Option<(usize, SavedRegisters)>
 /// # Sources
 /// lld `ELF/Arch/X86_64.cpp` (`writePltHeader`, `writePlt`, `writeIBTPlt`), mold `src/arch-x86-64.cc` (`write_plt_entry`,
 /// `write_pltgot_entry`).
-fn plt_cfa(stub: &[u8; ROOT_CODE_BYTES], at: u64) -> Option<i64> {
-    let (pushed_before, push_ends) = match stub {
+fn plt_cfa(svma: u64, code_at: CodeAt<'_>) -> Option<i64> {
+    let at = svma % ROOT_CODE_BYTES as u64;
+    let (pushed_before, push_ends) = match code_at(svma.wrapping_sub(at))? {
         // push slot(%rip); jmp *slot(%rip); nopl 0(%rax)
         [0xff, 0x35, _, _, _, _, 0xff, 0x25, _, _, _, _, 0x0f, 0x1f, 0x40, 0] => (8, Some(6)),
         // jmp *slot(%rip); push $index; jmp

@@ -1,8 +1,7 @@
-//! Recognises the stubs by which linkers call other modules, where they have no call frame information: those of lld and mold.
-//! GNU ld and gold describe theirs.
+//! Recognises the stubs by which linkers call other modules, where they have no call frame information: those of lld and mold,
+//! and all for aarch64. For x86-64, GNU ld and gold describe theirs.
 
 use super::code::{Code, CodeRow};
-use crate::arch::ROOT_CODE_BYTES;
 use crate::cfi::{CfaRule, RegisterRule, State};
 use crate::module::SectionKind;
 use crate::space::Modules;
@@ -11,14 +10,14 @@ use crate::stack::Root;
 /// The row such code would have: it pushes nothing but what the resolver of lazy calls needs.
 pub(super) fn row<M: Modules + ?Sized>(modules: &M, code: &Code<'_>) -> Option<CodeRow> {
     let spec = code.module.arch().spec();
-    let in_stub = code.svma % ROOT_CODE_BYTES as u64;
-    let stub = code.bytes_at(modules, code.svma.wrapping_sub(in_stub))?;
-    let offset = (spec.plt_cfa)(&stub, in_stub)?;
+    let offset = (spec.plt_cfa)(code.svma, &|svma| code.bytes_at(modules, svma))?;
     let mut state = State { cfa: CfaRule::RegisterOffset { register: spec.sp, offset }, ..State::NEW };
-    *state.rules.get_mut(usize::from(spec.ip))? = RegisterRule::Offset(-i64::from(spec.word_bytes));
+    if spec.lr.is_none() {
+        *state.rules.get_mut(usize::from(spec.ip))? = RegisterRule::Offset(-i64::from(spec.word_bytes));
+    }
     Some(CodeRow {
         section: SectionKind::EhFrame,
-        return_address_register: spec.ip,
+        return_address_register: spec.lr.unwrap_or(spec.ip),
         is_signal_frame: false,
         root: Root::UndefinedRa,
         state,

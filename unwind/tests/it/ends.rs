@@ -238,6 +238,36 @@ fn stubs_are_known_by_their_code() {
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x6002], "no_cfi"));
 }
 
+/// Check that stubs for aarch64 are unwound from each of their instructions by the link register, and that the first one of a
+/// table, which has stored it, is not.
+#[test]
+fn stubs_of_aarch64_are_known_by_their_code() {
+    // bti c; adrp x16; ldr x17, [x16, #1200]; add x16, x16, #1200; br x17; nop
+    let words = [0xd503_245f_u32, 0x9000_0110, 0xf942_5a11, 0x9112_c210, 0xd61f_0220, 0xd503_201f, 0xd503_201f];
+    let code = |first: u32| -> &'static [u8] {
+        let words = [&[first], &words[1..], &[0xd503_201f; 4]].concat();
+        words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>().leak()
+    };
+    let unwound = |code, ip| {
+        let mut program = Program::new(&[]);
+        program.module = aarch64();
+        program.code.insert(0x6000, code);
+        let mut regs = Regs::new(Arch::Aarch64).with_ip(BIAS + ip).with_sp(STACK);
+        regs.set(30, BIAS + 0x2004);
+        let mut found = Stack::default();
+        Unwinder::default().unwind(&program, &Program::space(), &regs, &whole(&bytes(&[0; 8])), &mut found);
+        (addresses(&found), found.stop.name())
+    };
+    for at in (0..20).step_by(4) {
+        assert_eq!(unwound(code(words[0]), 0x6000 + at), (vec![0x6000 + at, 0x2004], "_start"));
+    }
+    assert_eq!(unwound(code(words[0]), 0x6014), (vec![0x6014], "no_cfi"), "behind it");
+    // stp x16, x30, [sp, #-16]!
+    for at in (0..20).step_by(4) {
+        assert_eq!(unwound(code(0xa9bf_7bf0), 0x6000 + at), (vec![0x6000 + at], "no_cfi"));
+    }
+}
+
 /// Check that code without rows that waits in a system call is unwound to its caller, if the word at the stack pointer
 /// follows a call; but neither a new thread, whose stack begins there, nor other code without rows.
 #[test]
