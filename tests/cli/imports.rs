@@ -290,7 +290,12 @@ fn counts_are_perfs_own() {
         for output in outputs {
             let mut perf = Command::new("perf");
             let rate: &[&str] = if kind.contains(&"-c") { &[] } else { &["-F", "999"] };
-            perf.args(["record", "-q", "-e", "cpu-clock"]).args(rate).args(kind).args(["-o", output]);
+            // Its cache of files is there, not in the user's.
+            perf.env("HOME", dir.path())
+                .args(["record", "-q", "-e", "cpu-clock"])
+                .args(rate)
+                .args(kind)
+                .args(["-o", output]);
             let perf = perf.args(["--", "sh", "-c", busy]).output().unwrap();
             let case = format!("{kind:?} {output}: {}", String::from_utf8_lossy(&perf.stderr));
             assert!(perf.status.success(), "{case}");
@@ -315,7 +320,7 @@ fn counts_are_perfs_own() {
     }
     for (kind, words) in [(&["--per-thread", "-g"][..], "perf record --timestamp"), (&["-T"], "perf record -g")] {
         let mut perf = Command::new("perf");
-        perf.args(["record", "-q", "-e", "cpu-clock"]).args(kind).arg("-o").arg(&perf_data);
+        perf.env("HOME", dir.path()).args(["record", "-q", "-e", "cpu-clock"]).args(kind).arg("-o").arg(&perf_data);
         assert_eq!(ran(perf.args(["--", "sh", "-c", busy])).status, 0);
         let refused = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
         assert!(refused.status == 1 && refused.stderr.contains(words), "{kind:?}: {refused:?}");

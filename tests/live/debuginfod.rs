@@ -78,6 +78,8 @@ fn missing_files_come_from_a_server() {
     let with = |args: &[&str], file: &Path| {
         let mut command = fpprof();
         command.args(args).arg(file).env("DEBUGINFOD_URLS", &url).env("DEBUGINFOD_CACHE_PATH", &cache);
+        // The user's cache of perf may have the program, if perf recorded the machine meanwhile.
+        command.env("HOME", dir.path());
         let ran = ran(&mut command);
         assert_eq!(ran.status, 0, "{}", ran.stderr);
         ran.stdout
@@ -116,7 +118,8 @@ fn servers_that_fail_are_named() {
     let export = |urls: &str| {
         let mut command = fpprof();
         command.args(["export", "--debuginfod"]).arg(&file);
-        ran(command.env("DEBUGINFOD_URLS", urls).env("DEBUGINFOD_CACHE_PATH", dir.path().join("cache")))
+        command.env("DEBUGINFOD_URLS", urls).env("DEBUGINFOD_CACHE_PATH", dir.path().join("cache"));
+        ran(command.env("HOME", dir.path()))
     };
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     let gone = format!("http://{}", free.expect("an address"));
