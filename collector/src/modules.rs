@@ -210,16 +210,16 @@ impl Modules {
     fn try_again(&mut self, key: FileKey, mmap: &mut Mmap, tracker: &Tracker) {
         self.give_back_done();
         let Some(KnownFile { failed: Some(failed), is_lost: true, .. }) = self.files.get_mut(&key) else { return };
-        let is_due = if runs_program(mmap.pid) {
-            failed.n_running += u8::from(failed.n_running < MAX_TRIES);
-            failed.n_running < MAX_TRIES
-        } else {
-            failed.last.elapsed() >= TRY_GONE_EVERY
+        let is_running = runs_program(mmap.pid);
+        let is_due = match is_running {
+            true => failed.n_running < MAX_TRIES,
+            false => failed.last.elapsed() >= TRY_GONE_EVERY,
         };
         if !is_due {
             return;
         }
         failed.last = Instant::now();
+        failed.n_running += u8::from(is_running);
         let place = Place::of(mmap);
         let opened = self.open(place, mmap, tracker);
         if opened.is_some() {

@@ -151,7 +151,7 @@ fn is_gone(terminal: BorrowedFd<'_>) -> anyhow::Result<bool> {
     let mut terminal = [PollFd::new(terminal, PollFlags::empty())];
     match nix::poll::poll(&mut terminal, PollTimeout::ZERO) {
         Ok(_) | Err(Errno::EINTR) => {}
-        Err(error) => return Err(error).context("looking at the terminal"),
+        Err(error) => return Err(error).context("polling the terminal"),
     }
     Ok(terminal.iter().filter_map(PollFd::revents).any(|seen| seen.intersects(gone)))
 }

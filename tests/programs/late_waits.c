@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* A library that is loaded before others: what is known of a terminal is 0.3 s old. */
+/* A library that is loaded before others: poll() of a terminal returns 0.3 s late. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>

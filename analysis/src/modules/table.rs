@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 pub struct ModuleTable<'a> {
     files: &'a [MappedFile],
     embedded: &'a [Embedded],
-    /// The first of those with each identity.
-    embedded_by_identity: FxHashMap<FileIdentity, usize>,
+    /// The first of those with each identity; `None` if that does not tell which one.
+    embedded_by_identity: FxHashMap<FileIdentity, Option<usize>>,
     resolver: &'a dyn Resolver,
     /// Offset from the recording's clock to the time since 1970, in nanoseconds, if known.
     unix_offset_ns: Option<i128>,
@@ -89,14 +89,15 @@ enum Source {
     File { path: PathBuf, stat: FileStat },
 }
 
-/// The numbers of the first modules with each identity. Also without build ID: when an earlier process mapped the file, it could
-/// not be read.
-fn by_identity(embedded: &[Embedded]) -> FxHashMap<FileIdentity, usize> {
+/// The numbers of the first modules with each identity. Also without build ID, since a mapping has none if the file could not be
+/// read at that time: then only if there is one version of the file.
+fn by_identity(embedded: &[Embedded]) -> FxHashMap<FileIdentity, Option<usize>> {
+    let build_id = |number: usize| embedded.get(number).and_then(|module| module.identity.build_id);
     let mut numbers = FxHashMap::default();
     for (number, Embedded { identity, .. }) in embedded.iter().enumerate() {
-        for identity in [*identity, FileIdentity { build_id: None, ..*identity }] {
-            numbers.entry(identity).or_insert(number);
-        }
+        numbers.entry(*identity).or_insert(Some(number));
+        let unread = numbers.entry(FileIdentity { build_id: None, ..*identity }).or_insert(Some(number));
+        *unread = unread.filter(|&first| build_id(first) == identity.build_id);
     }
     numbers
 }
@@ -291,7 +292,7 @@ impl<'a> ModuleTable<'a> {
         if file.identity.inode == 0 {
             return self.embedded.iter().position(|embedded| embedded.is(file));
         }
-        let number = *self.embedded_by_identity.get(&file.identity)?;
+        let number = (*self.embedded_by_identity.get(&file.identity)?)?;
         let embedded = self.embedded.get(number)?;
         (embedded.identity == file.identity || embedded.path == file.path).then_some(number)
     }

@@ -182,6 +182,25 @@ fn bytes_in_the_recording_come_first() {
     let unread = FileIdentity { build_id: None, ..identity };
     assert_eq!(found(&MappedFile { identity: unread, ..file.clone() }), Ok(identity.build_id));
     assert_eq!(found(&mapped(&path, unread)), Err(Missing::NotFound), "another path");
+    // Overwritten in place: nobody knows which version it was.
+    let other = FileIdentity { build_id: BuildId::new(b"other"), ..identity };
+    let modules = [identity, other].map(|identity| Sideband::Module(ModuleBytes { identity, ..module.clone() }));
+    let mapping = |identity| {
+        Sideband::Mmap(executable(
+            1,
+            0x10_0000,
+            0x1000,
+            0x1000,
+            Path::new(std::str::from_utf8(&file.path).unwrap()),
+            identity,
+        ))
+    };
+    for (identity, is_found) in [(identity, true), (other, true), (unread, false)] {
+        let timeline = Timeline::new([mapping(identity)].into_iter().chain(modules.clone()));
+        let resolver = FileModules::new();
+        let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
+        assert_eq!(table.image(FileIx(0)).is_ok(), is_found, "{identity:?}");
+    }
 }
 
 /// Check that the bytes of one file are not used for another with the same build ID, which whoever builds a file
